@@ -1,7 +1,9 @@
-"""Laws of what the installed package registers with Airflow, and of the DAG folder that `tidegate init` writes."""
+"""Laws of what the package registers with Airflow, what processes import, and the DAG folder of `tidegate init`."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +17,7 @@ from airflow.utils.file import list_py_file_paths
 from tidegate.airflow import notes
 from tidegate.airflow.dags.factory import build_dags
 from tidegate.airflow.operators import LoadOperator
+from tidegate.airflow.preload import DAGS, TASKS, TRIGGERS
 from tidegate.cli.init import write_example
 
 REPO = Path(__file__).parents[2]
@@ -28,29 +31,21 @@ def plugins(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return plugins_manager
 
 
-def test_the_plugin_is_registered_once(plugins: ModuleType) -> None:
-    """By the entry point and by no file; a second one would be an import error."""
+def test_the_plugin_is_registered_once_and_its_listener_is_called_once(plugins: ModuleType) -> None:
+    """By the entry point and by no file: a second one would be an import error. So a note is written once."""
     loaded, errors = plugins._get_plugins()
     assert errors == {}
     (ours,) = [plugin for plugin in loaded if plugin.name == "tidegate"]
     assert ours.listeners == [notes]
-
-
-def test_the_listener_is_called_once(plugins: ModuleType) -> None:
-    """So that a pool is made and a note is written once."""
     manager = ListenerManager()
     plugins.integrate_listener_plugins(manager)
-    callers = [each.plugin for each in manager.hook.on_dag_run_running.get_hookimpls()]
-    assert callers.count(notes) == 1
+    assert [each.plugin for each in manager.hook.on_dag_run_running.get_hookimpls()].count(notes) == 1
 
 
 def test_the_package_is_a_provider() -> None:
     """Airflow takes what it says of itself; one distribution, one entry point."""
-    provider = ProvidersManager().providers["tidegate"]
-    assert provider.data["name"] == "Tidegate"
-    assert [e.dist.name for e in entry_points(group="apache_airflow_provider") if e.dist and e.dist.name == "tidegate"] == [
-        "tidegate"
-    ]
+    assert ProvidersManager().providers["tidegate"].data["name"] == "Tidegate"
+    assert [e.dist.name for e in entry_points(group="apache_airflow_provider") if e.dist].count("tidegate") == 1
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Airflow's own use of pathspec
@@ -71,3 +66,24 @@ def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None
     assert isinstance(load, LoadOperator)
     assert load.spark_jobs == tmp_path / "spark_jobs"
     assert Path(load.application).is_file()
+
+
+RECEIVERS = ("tidegate_receivers.config.files", "tidegate_receivers.airflow.dag")
+IMPORTED = "import sys; from tidegate.airflow.preload import preload; print(*preload(sys.argv))"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("words", "modules"),
+    [
+        (["scheduler", "--skip-serve-logs"], TASKS + RECEIVERS),
+        (["dag-processor"], DAGS + RECEIVERS),
+        (["triggerer"], TRIGGERS),
+        (["api-server"], ()),
+        (["dags", "list"], ()),
+    ],
+)
+def test_processes_that_fork_others_import_what_those_need(words: list[str], modules: tuple[str, ...]) -> None:
+    """All of it is there; other processes import nothing."""
+    done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True, timeout=120)
+    assert tuple(done.stdout.split()) == modules

@@ -9,20 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from airflow.models.trigger import Trigger
 from airflow.sdk.exceptions import ErrorType
-from airflow.sdk.execution_time import task_runner
-from airflow.sdk.execution_time.comms import (
-    ConnectionResult,
-    DRCount,
-    ErrorResponse,
-    GetConnection,
-    GetDRCount,
-    GetVariable,
-    VariableResult,
-)
+from airflow.sdk.execution_time import comms, task_runner
 from airflow.serialization.decoders import smart_decode_trigger_kwargs
 from airflow.serialization.encoders import encode_trigger
 from airflow.triggers.base import BaseEventTrigger, TriggerEvent
@@ -41,19 +33,13 @@ POLL_S = 5.0
 AWAY = BrokerUnavailable("no Kafka broker answers at k:9092")
 
 
-class Reading(SimpleNamespace):
-    """As of the poller; Kafka's client is not imported here."""
-
-    ends: Mapping[TopicPartition, int]
-    error: Exception | None
+def ends(*offsets: int) -> SimpleNamespace:
+    """A reading, as of the poller; Kafka's client is not imported here."""
+    return SimpleNamespace(ends={TopicPartition("t", n): offset for n, offset in enumerate(offsets)}, error=None)
 
 
-def ends(*offsets: int) -> Reading:
-    return Reading(ends={TopicPartition("t", n): offset for n, offset in enumerate(offsets)}, error=None)
-
-
-def failed(error: Exception) -> Reading:
-    return Reading(ends={}, error=error)
+def failed(error: Exception) -> SimpleNamespace:
+    return SimpleNamespace(ends={}, error=error)
 
 
 class World:
@@ -67,27 +53,27 @@ class World:
         self.counts: Counter[str] = Counter()
         self.cursor: Any = cursor_of("p", 1, {TopicPartition("t", 0): 0}, fired_at_ms=1_000_000_000)
         self.active = 0
-        self.readings: list[Reading | Exception] = []
+        self.readings: list[SimpleNamespace | Exception] = []
         self.played = asyncio.Event()
 
     async def asend(self, message: Any) -> Any:
         self.asked[type(message).__name__] += 1
-        if isinstance(message, GetDRCount):
+        if isinstance(message, comms.GetDRCount):
             assert (message.dag_id, message.states) == ("p", ["queued", "running"])
-            return DRCount(count=self.active)
-        if isinstance(message, GetConnection):
+            return comms.DRCount(count=self.active)
+        if isinstance(message, comms.GetConnection):
             extra = json.dumps({"bootstrap.servers": "k:9092", "sasl.password": "hunter-2"})
-            return ConnectionResult.model_construct(conn_id=message.conn_id, conn_type="kafka", extra=extra)
-        if not isinstance(message, GetVariable):
+            return comms.ConnectionResult.model_construct(conn_id=message.conn_id, conn_type="kafka", extra=extra)
+        if not isinstance(message, comms.GetVariable):
             return None
         if isinstance(self.cursor, Exception):
             raise self.cursor
         if self.cursor is None:
-            return ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
+            return comms.ErrorResponse(error=ErrorType.VARIABLE_NOT_FOUND)
         text = self.cursor if isinstance(self.cursor, str) else encode("cursor", self.cursor.to_json())
-        return VariableResult(key=message.key, value=text)
+        return comms.VariableResult(key=message.key, value=text)
 
-    async def next(self) -> Reading:
+    async def next(self) -> SimpleNamespace:
         if not self.readings:
             self.played.set()
             await asyncio.Event().wait()
@@ -118,8 +104,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
     real = asyncio.sleep
     clock = SimpleNamespace(monotonic=lambda: made.now_s, time=lambda: made.wall_s or made.now_s)
-    waits = {name: getattr(asyncio, name) for name in ("to_thread",)}
-    monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, **waits))
+    monkeypatch.setattr(triggers, "asyncio", SimpleNamespace(sleep=sleep, to_thread=asyncio.to_thread))
     monkeypatch.setattr(triggers, "time", clock)
     monkeypatch.setattr(triggers, "stats", SimpleNamespace(gauge=gauge, incr=incr))
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", made, raising=False)
@@ -131,7 +116,9 @@ def trigger(**schedule: Any) -> LagTrigger:
     return LagTrigger("p", {"topics": ["t"]}, {"lag": 100, **schedule})
 
 
-def played(world: World, readings: Iterable[Reading | Exception], watched: LagTrigger | None = None) -> list[dict[str, Any]]:
+def played(
+    world: World, readings: Iterable[SimpleNamespace | Exception], watched: LagTrigger | None = None
+) -> list[dict[str, Any]]:
     """The payloads of the events that the brokers' answers lead to; the trigger goes on waiting after the last of them."""
     world.readings, world.played = list(readings), asyncio.Event()
     events: list[dict[str, Any]] = []
@@ -213,13 +200,8 @@ def test_whatever_is_raised_the_trigger_goes_on(
     world: World, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Airflow would start one that has ended a second later, for ever, and show nothing."""
-
-    async def cleanup(_self: LagTrigger) -> None:
-        raise RuntimeError("can't start new thread")
-
-    monkeypatch.setattr(LagTrigger, "cleanup", cleanup)
-    events = played(world, [*[RuntimeError("bug")] * 50, ends(100)])
-    assert len(events) == 1
+    monkeypatch.setattr(LagTrigger, "cleanup", mock.AsyncMock(side_effect=RuntimeError("can't start new thread")))
+    assert len(played(world, [*[RuntimeError("bug")] * 50, ends(100)])) == 1
     assert lines(capsys) == ["its lag is not known: RuntimeError: bug", "its lag is known again, after 250 s"]
 
 
@@ -236,21 +218,21 @@ def test_what_no_wait_mends_is_told_by_name_and_starts_a_run_that_fails_of_it(
     assert sum(str(error) in line for line in lines(capsys)) == 2  # of two instances
 
 
-def test_a_cursor_that_cannot_be_read_starts_no_run(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """Unknown is not empty."""
-    world.cursor = OSError("database is locked")
-    assert played(world, [ends(1000)] * 30) == []
+@pytest.mark.parametrize(
+    ("cursor", "lag", "events", "said"),
+    [
+        (OSError("database is locked"), 1000, 0, "StateUnavailable: Airflow could not read the Variable tidegate.p.cursor"),
+        ("tidegate 2 {} damaged", 10, 1, "StateCorrupt: tidegate.p.cursor"),
+    ],
+)
+def test_a_cursor_that_cannot_be_read_starts_no_run_and_a_damaged_one_a_run_that_says_so(
+    world: World, capsys: pytest.CaptureFixture[str], cursor: Any, lag: int, events: int, said: str
+) -> None:
+    """Unknown is not empty. The plan of the run fails with the repair; the log names it once, however often it is looked at."""
+    world.cursor = cursor
+    assert [event["reason"] for event in played(world, [ends(lag)] * 30)] == ["fault"] * events
     (line,) = lines(capsys)
-    assert "StateUnavailable: Airflow could not read the Variable tidegate.p.cursor" in line
-
-
-def test_a_cursor_that_is_damaged_starts_one_run_that_says_so(world: World, capsys: pytest.CaptureFixture[str]) -> None:
-    """However short the log is; its plan fails with the repair. The log names it once, however often it is looked at."""
-    world.cursor = "tidegate 2 {} damaged"
-    (event,) = played(world, [ends(10)] * 30)
-    assert event["reason"] == "fault"
-    (line,) = lines(capsys)
-    assert "StateCorrupt: tidegate.p.cursor" in line
+    assert said in line
 
 
 def test_brokers_that_stay_away_start_a_run_that_fails_of_it(world: World, capsys: pytest.CaptureFixture[str]) -> None:
@@ -282,21 +264,13 @@ def test_an_event_is_repeated_only_while_no_run_is_active(world: World) -> None:
     assert len(played(world, [ends(100)] * polls * 3)) == 4
 
 
-def test_connections_are_read_without_blocking(world: World) -> None:
+def test_connections_are_read_without_blocking(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """By one message that is awaited; a missing one is named, and what is secret is not."""
     settings = asyncio.run(_kafka_settings("kafka_default"))
     assert settings == {"client.id": "tidegate-trigger", "bootstrap.servers": "k:9092", "sasl.password": "hunter-2"}
     assert world.asked["GetConnection"] == 1
-
-
-def test_a_connection_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what to add."""
-
-    class Nothing:
-        async def asend(self, _message: object) -> ErrorResponse:
-            return ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND)
-
-    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Nothing(), raising=False)
+    nothing = mock.AsyncMock(return_value=comms.ErrorResponse(error=ErrorType.CONNECTION_NOT_FOUND))
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", SimpleNamespace(asend=nothing))
     with pytest.raises(ConfigError, match="Airflow has no connection nowhere"):
         asyncio.run(_kafka_settings("nowhere"))
 

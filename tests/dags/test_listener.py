@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 from airflow.models import import_all_models
@@ -33,6 +34,8 @@ from tidegate.core.planning import run_notes
 from tidegate.core.state.codec import encode
 
 PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
+SCHEDULED, REPLAY = pipeline_dag(PIPELINE, spark_jobs=Path()), replay_dag(PIPELINE, spark_jobs=Path())
+MAINTAINED = maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}
 
 
@@ -79,7 +82,7 @@ class Run:
 
 
 def schedule(session: Session, state: str = "failed") -> Run:
-    return Run(session, pipeline_dag(PIPELINE, spark_jobs=Path()), state)
+    return Run(session, SCHEDULED, state)
 
 
 def left(error: BaseException) -> dict[str, Any]:
@@ -124,17 +127,6 @@ def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None
     assert run.end() == "batch 7 of orders"
 
 
-def test_broken_records_are_told_after_the_plan_and_before_a_failure(session: Session) -> None:
-    """Whole, however long the plan is; the load leaves nothing where there are none."""
-    run = schedule(session)
-    run.task("plan", "success", tidegate_note="x" * run_notes.LONGEST, return_value=PLAN)
-    run.task("load", "success", tidegate_note="rows of broken records: 3")
-    run.task("commit", "failed")
-    lines = (run.end() or "").splitlines()
-    assert lines[1] == "rows of broken records: 3"
-    assert lines[2].startswith("Failed in commit: ")
-
-
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The metrics that the scheduler has sent."""
@@ -158,7 +150,7 @@ def test_the_end_of_a_run_says_whether_the_pipeline_goes_on(session: Session, se
 @pytest.mark.parametrize(("state", "counted"), [("failed", {"tidegate.replay.failed.orders": 1}), ("success", {})])
 def test_replays_that_fail_are_counted(session: Session, sent: dict[str, float], state: str, counted: dict[str, float]) -> None:
     """They do not stop the pipeline. Those that succeed may be dry runs: their verdict counts the others."""
-    Run(session, replay_dag(PIPELINE, spark_jobs=Path()), state).end()
+    Run(session, REPLAY, state).end()
     assert sent == counted
 
 
@@ -167,50 +159,80 @@ def test_a_run_that_the_schedule_does_not_wait_for_says_nothing_of_it(session: S
     backfill = schedule(session)
     backfill.row.run_type = "backfill"
     backfill.end()
-    Run(session, maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())).end()
+    Run(session, MAINTAINED).end()
     with DAG("other", schedule=None) as dag:
         BaseOperator(task_id="plan", pool="theirs")
     Run(session, dag).end()
     assert sent == {}
 
 
-def test_metrics_that_cannot_be_sent_fail_no_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("broken", ["airflow.observability.stats.gauge", "tidegate.airflow.pools.declared_by"])
+def test_metrics_that_cannot_be_sent_fail_no_run(session: Session, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     """Neither does a DAG that cannot be read."""
     run = schedule(session)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("away")
-
-    monkeypatch.setattr("airflow.observability.stats.gauge", fail)
-    assert run.end() is not None
-    monkeypatch.setattr(pools, "declared_by", fail)
-    run.end()
+    monkeypatch.setattr(broken, mock.Mock(side_effect=RuntimeError("away")))
+    assert (run.end() is None) == ("pools" in broken)
 
 
-def test_maintenance_has_what_each_step_did_as_its_note(session: Session) -> None:
-    """In the order of the steps; one that failed is named, and no cursor."""
-    dag = maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())
+def done(**said: Any) -> tuple[str, dict[str, Any]]:
+    return "success", said
+
+
+def failed(error: Exception | None = None, state: str = "failed") -> tuple[str, dict[str, Any]]:
+    return state, {} if error is None else left(error)
+
+
+NO_FUNCTION, NO_BROKER = TransformError("no function f", fix="Define it"), BrokerUnavailable("no broker", fix="Start one")
+AWAY, FIRST = StateUnavailable("away", fix="Wait"), "The cursor did not move. The next run "
+STEPS = {"remove_orphans": done(tidegate_note="remove_orphans: none"), "expire": failed(NO_FUNCTION)}
+
+
+@pytest.mark.parametrize(
+    ("dag", "tasks", "said"),
+    [
+        (
+            SCHEDULED,
+            {"plan": done(tidegate_note="batch 7", return_value=PLAN), "load": failed(NO_FUNCTION), "commit": failed(AWAY)},
+            f"batch 7\nFailed in load: TransformError: no function f. Define it. {FIRST}retries batch 7 (same offsets).",
+        ),
+        (
+            SCHEDULED,
+            {"plan": done(tidegate_note="x" * 999), "load": done(tidegate_note="broken records: 3"), "commit": failed()},
+            "…\nbroken records: 3\nFailed in commit: ",
+        ),
+        (
+            SCHEDULED,
+            {"plan": failed(RuntimeError("password=hunter2"))},
+            f"Failed in plan: RuntimeError. See the task's log. {FIRST}adopts the saved range, or plans again.",
+        ),
+        (SCHEDULED, {"plan": done(), "load": failed()}, "Failed in load: its process ended without an error of its own"),
+        (
+            SCHEDULED,
+            {"plan": done(), "load": failed(NO_BROKER, "skipped"), "commit": failed(None, "skipped")},
+            "Failed in load: the run took longer than its timeout_s. BrokerUnavailable: no broker. ",
+        ),
+        (
+            REPLAY,
+            {"plan": done(replay={"replay": "a"}), "load[0]": done(), "load[1]": failed(AWAY), "verify": failed(AWAY)},
+            "Failed in load[chunk 2, 3]: StateUnavailable: away. Wait. Clear the failed tasks to go on",
+        ),
+        (
+            MAINTAINED,
+            {"plan": done(tidegate_note="10 data files"), **STEPS, "compact": done(tidegate_note="compact: done")},
+            "10 data files\ncompact: done\nremove_orphans: none\nFailed in expire: TransformError: no function f. Define it. ",
+        ),
+    ],
+    ids=["with its fix", "after broken records", "by its kind alone", "killed", "timed out", "by its chunks", "of maintenance"],
+)
+def test_the_first_task_that_failed_is_told_after_what_the_others_did(
+    session: Session, dag: DAG, tasks: dict[str, tuple[str, dict[str, Any]]], said: str
+) -> None:
+    """In the order of the tasks; what failed in its wake is not told, and an error of others may hold a secret."""
     run = Run(session, dag)
-    run.task("plan", "success", tidegate_note="10 data files")
-    run.task("remove_orphans", "success", tidegate_note="remove_orphans: 0 files removed")
-    run.task("expire", "failed", **left(TransformError("taken", fix="Rename it")))
-    run.task("compact", "success", tidegate_note="compact: done")
-    assert run.end() == (
-        "10 data files\ncompact: done\nremove_orphans: 0 files removed\n"
-        "Failed in expire: TransformError: taken. Rename it. The table holds the same rows. The next run does what is left."
-    )
-
-
-def test_the_first_task_that_failed_is_told_with_its_fix(session: Session) -> None:
-    """After the plan's lines; what failed in its wake is not."""
-    run = schedule(session)
-    run.task("plan", "success", tidegate_note="batch 7 of orders", return_value=PLAN)
-    run.task("load", "failed", **left(TransformError("no function f", fix="Define it")))
-    run.task("commit", "upstream_failed")
-    assert run.end() == (
-        "batch 7 of orders\nFailed in load: TransformError: no function f. Define it. "
-        "The cursor did not move. The next run retries batch 7 (same offsets)."
-    )
+    for name, (state, values) in tasks.items():
+        task_id, _, index = name.rstrip("]").partition("[")
+        run.task(task_id, state, int(index or -1), **values)
+    assert said in (run.end("timed_out" if failed(None, "skipped") in tasks.values() else "") or "")
 
 
 @pytest.mark.parametrize(
@@ -225,49 +247,6 @@ def test_a_run_whose_batch_is_committed_is_not_said_to_be_tried_again(session: S
     run.task("plan", "success", return_value=PLAN)
     run.task("load", "failed", **left(TransformError("no function f", fix="Define it")))
     assert words in (run.end() or "")
-
-
-def test_an_error_of_others_is_told_by_its_kind_alone(session: Session) -> None:
-    """Its text may hold a secret."""
-    run = schedule(session)
-    run.task("plan", "failed", **left(RuntimeError("password=hunter2")))
-    assert run.end() == (
-        "Failed in plan: RuntimeError. See the task's log. "
-        "The cursor did not move. The next run adopts the saved range, or plans again."
-    )
-
-
-def test_a_task_that_was_killed_is_told_from_its_state(session: Session) -> None:
-    """Its callback was not called."""
-    run = schedule(session)
-    run.task("plan", "success", return_value=PLAN)
-    run.task("load", "failed")
-    told = run.end()
-    assert told is not None
-    assert told.startswith("Failed in load: its process ended without an error of its own (killed, or lost by Airflow).")
-
-
-def test_a_run_that_timed_out_says_so_and_what_the_last_try_met(session: Session) -> None:
-    """Airflow skips the tasks of such a run."""
-    run = schedule(session)
-    run.task("plan", "success", return_value=PLAN)
-    run.task("load", "skipped", **left(BrokerUnavailable("no broker answers", fix="Start one")))
-    run.task("commit", "skipped")
-    told = run.end("timed_out")
-    assert told is not None
-    assert told.startswith("Failed in load: the run took longer than its timeout_s. BrokerUnavailable: no broker answers. ")
-
-
-def test_a_failed_load_is_named_by_its_chunks_and_the_verdict_after_it_is_not(session: Session) -> None:
-    """The verdict fails because the chunk did."""
-    run = Run(session, replay_dag(PIPELINE, spark_jobs=Path()))
-    run.task("plan", "success", replay={"replay": "abc"})
-    run.task("load", "success", 0)
-    run.task("load", "failed", 1, **left(StateUnavailable("away", fix="Wait")))
-    run.task("verify", "failed", **left(StateUnavailable("chunk 1 is missing", fix="Load it")))
-    told = run.end()
-    assert told is not None
-    assert told.startswith("Failed in load[chunk 2, 3]: StateUnavailable: away. Wait. Clear the failed tasks to go on")
 
 
 @pytest.mark.parametrize(
@@ -286,7 +265,7 @@ def test_a_replay_that_airflow_calls_a_success_without_a_verdict_is_told(
     """In a run that was marked, Airflow skips what has not run, and looks at the last task alone once others are cleared."""
     sent: list[str] = []
     monkeypatch.setattr("tidegate.airflow.metrics.replay_failed", sent.append)
-    run = Run(session, replay_dag(PIPELINE, spark_jobs=Path()), "success")
+    run = Run(session, REPLAY, "success")
     run.task("plan", plan, tidegate_note="replay abc")
     run.task("load", "success", 0)
     run.task("load", "skipped", 1)
@@ -299,9 +278,7 @@ def test_a_note_of_the_listener_is_replaced_and_one_of_a_person_stays(session: S
     """A run that was cleared ends again."""
     run = schedule(session)
     run.task("plan", "failed", **left(BrokerUnavailable("away", fix="Wait")))
-    first = run.end()
-    assert first is not None
-    assert "Failed in plan" in first
+    assert "Failed in plan" in (run.end() or "")
     run.row.state = "success"
     XComModel.set(key="tidegate_note", value="batch 1", dag_id="orders", run_id="r", task_id="plan", session=session)
     assert run.end() == "batch 1"
@@ -312,41 +289,24 @@ def test_a_note_of_the_listener_is_replaced_and_one_of_a_person_stays(session: S
 def test_a_note_that_cannot_be_written_fails_no_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is a convenience."""
     run = schedule(session)
-
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("the database is away")
-
-    monkeypatch.setattr(notes, "_Tasks", fail)
+    monkeypatch.setattr(notes, "_Tasks", mock.Mock(side_effect=RuntimeError("the database is away")))
     assert run.end() is None
 
 
-class FailedTask:
-    """A task of the pipeline in its own process."""
-
-    dag_id = PIPELINE.replay_dag
-    task = SimpleNamespace(pipeline=PIPELINE)
-
-    def __init__(self) -> None:
-        self.pushed: dict[str, Any] = {}
-
-    def xcom_push(self, key: str, value: Any) -> None:
-        self.pushed[key] = value
-
-
-def test_a_failed_task_leaves_its_error_and_hides_nothing_when_it_cannot() -> None:
+@pytest.mark.parametrize(
+    ("error", "more", "pushed"),
+    [
+        (BrokerUnavailable("away", fix="Wait"), {"task": SimpleNamespace(pipeline=PIPELINE)}, True),
+        ("killed", {"task": SimpleNamespace(pipeline=PIPELINE)}, False),
+        (BrokerUnavailable("away", fix="Wait"), {"task": SimpleNamespace()}, False),
+        (BrokerUnavailable("away", fix="Wait"), {}, False),
+    ],
+    ids=["in its own process", "by a server, which knows a text only", "not ours", "without a task"],
+)
+def test_a_failed_task_leaves_its_error_and_hides_nothing_when_it_cannot(error: Any, more: Any, *, pushed: bool) -> None:
     """In the task's process, by Airflow's listener."""
-    ti = FailedTask()
-    notes.on_task_instance_failed(None, ti, BrokerUnavailable("away", fix="Wait"))
+    push = mock.Mock()
+    notes.on_task_instance_failed(None, SimpleNamespace(dag_id=PIPELINE.replay_dag, xcom_push=push, **more), error)
     left = {"error": "BrokerUnavailable", "message": "BrokerUnavailable: away", "fix": "Wait"}
-    assert ti.pushed == {failures.XCOM_KEY: left}
-    notes.on_task_instance_failed(None, SimpleNamespace(task=ti.task, dag_id=ti.dag_id), BrokerUnavailable("away", fix="Wait"))
-
-
-def test_nothing_is_written_for_a_task_whose_process_is_gone_or_that_is_not_ours() -> None:
-    """Airflow's servers know no error, only a text."""
-    ti = FailedTask()
-    notes.on_task_instance_failed(None, ti, "killed")
-    ti.task = SimpleNamespace()
-    notes.on_task_instance_failed(None, ti, BrokerUnavailable("away", fix="Wait"))
-    notes.on_task_instance_failed(None, SimpleNamespace(), BrokerUnavailable("away", fix="Wait"))
-    assert ti.pushed == {}
+    assert push.mock_calls == ([mock.call(key=failures.XCOM_KEY, value=left)] if pushed else [])
+    notes.on_task_instance_failed(None, SimpleNamespace(dag_id=PIPELINE.replay_dag, **more), error)

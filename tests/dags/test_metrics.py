@@ -1,21 +1,29 @@
-"""Laws of the metrics of batches."""
+"""Laws of the metrics of batches, and of what a plan says of the lag."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import pytest
 
-from tests.records import range_of, write_of
+from tests.records import cursor_of, range_of, write_of
 from tidegate.airflow import failures, metrics
+from tidegate.airflow.operators import PlanOperator, plan
 from tidegate.core.audit.lag import TotalLag
-from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.run import Planned
 from tidegate.core.rates import BatchTiming
+from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.receipt import Observed, Receipt
+from tidegate.testing.fakes import FakeBrokers
 from tidegate.views.metrics import METRICS, PHASES, RECEIVER
 from tidegate_receivers.runtime.supervisor import LeaseReport, Status
 
@@ -49,28 +57,29 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return found
 
 
-def test_a_batch_says_what_it_took(sent: dict[str, Any]) -> None:
-    """What is not known is not sent: this policy set no bound."""
-    metrics.committed(SAVED, result=RESULT, timing=TIMING, interval_s=60)
-    assert sent == {
-        "seq.orders": 7,
-        "rows.orders": 90,
-        "errors.orders": 3,
-        "remaining.orders": 40,
-        "interval_s.orders": 60,
-        "write_s.orders": 1.2,
-        "records.orders": 100,
-        "run_s.orders": 4.0,
-        "load_s.orders": 1.5,
-        "delay_s.orders": 0.02,
-        "committed.orders": 1,
-    }
-
-
-def test_a_batch_without_records_says_only_that_it_was_committed(sent: dict[str, Any]) -> None:
-    """It only fixes where new partitions start."""
-    metrics.committed(SAVED, result=None, timing=None, interval_s=None)
-    assert sent == {"seq.orders": 7, "remaining.orders": 40, "committed.orders": 1}
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        (
+            {"result": RESULT, "timing": TIMING, "interval_s": 60},
+            {
+                "rows": 90,
+                "errors": 3,
+                "interval_s": 60,
+                "write_s": 1.2,
+                "records": 100,
+                "run_s": 4.0,
+                "load_s": 1.5,
+                "delay_s": 0.02,
+            },
+        ),
+        ({"result": None, "timing": None, "interval_s": None}, {}),
+    ],
+)
+def test_a_batch_says_what_it_took(sent: dict[str, Any], how: dict[str, Any], said: dict[str, float]) -> None:
+    """What is not known is not sent: this policy set no bound, and an empty batch only fixes starts."""
+    metrics.committed(SAVED, **how)
+    assert sent == {f"{name}.orders": value for name, value in {"seq": 7, "remaining": 40, "committed": 1, **said}.items()}
 
 
 @pytest.mark.parametrize(("age_s", "cold"), [(0.0, 1), (119.9, 1), (120.0, None), (None, None)])
@@ -90,15 +99,9 @@ def test_a_failed_try_is_counted(sent: dict[str, Any], dag_id: str, counted: dic
     assert sent == counted
 
 
-def test_metrics_that_cannot_be_sent_fail_nothing(
-    sent: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_metrics_that_cannot_be_sent_fail_nothing(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """The log says so."""
-
-    def fail(*_what: Any, **_tags: Any) -> None:
-        raise OSError("no route")
-
-    monkeypatch.setattr("airflow.sdk.observability.stats.incr", fail)
+    monkeypatch.setattr("airflow.sdk.observability.stats.incr", mock.Mock(side_effect=OSError("no route")))
     metrics.skipped("orders")
     assert "metrics of orders are not sent" in caplog.text
 
@@ -130,3 +133,89 @@ def test_no_record_that_waits_has_no_age(sent: dict[str, Any]) -> None:
     assert sent == {"lag.records.orders": 7}
     metrics.waiting("orders", 0)
     assert sent == {"lag.records.orders": 0, "lag.seconds.orders": 0}
+
+
+MINUTE, NOW = 60_000, 100 * 60_000 + 5_000
+P0 = TopicPartition("t", 0)
+OF_TEN_SECONDS = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(None, interval_s=10))
+PLANNED = range_of("p", 2, "r", (OffsetRange("t", 0, 10, 30),), (), {"t": "id"}, {}, NOW, remaining=70)
+
+Tell = Callable[[Planned | Skip], dict[str, Any]]
+
+
+@pytest.fixture
+def brokers() -> FakeBrokers:
+    """The record at offset 10 is nine seconds old, and kept for a minute."""
+    return FakeBrokers(latest={P0: 105}, times={P0: [0] * 10 + [NOW - 9_000] * 95}, retention={"t": MINUTE})
+
+
+@pytest.fixture
+def tell(brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch) -> Tell:
+    """What a plan sends that comes to this; Airflow's metrics are on."""
+    sent: dict[str, Any] = {}
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "True")
+    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, value, **_: sent.update({name: value}))
+    monkeypatch.setattr(plan, "ports_of", lambda *_: {"brokers": brokers})
+    monkeypatch.setattr(plan, "now_ms", lambda: NOW)
+
+    def run(outcome: Planned | Skip) -> dict[str, Any]:
+        monkeypatch.setattr(plan, "plan_batch", lambda *_, **__: outcome)
+        sent.clear()
+        context: Any = {"dag_run": SimpleNamespace(run_type="manual", clear_number=0), "run_id": "r", "params": {}}
+        assert PlanOperator(task_id="plan", pipeline=OF_TEN_SECONDS)._plan(context) is outcome
+        return {name.removeprefix("tidegate.lag.").removesuffix(".p"): value for name, value in sent.items()}
+
+    return run
+
+
+def after(planned_ms: int | None) -> Cursor:
+    """A cursor at offset 10, whose batch was planned then."""
+    return cursor_of("p", 1, {P0: 10}, fired_at_ms=planned_ms)
+
+
+def planned(cursor: Cursor, origin: Any = "planned") -> Planned:
+    return Planned(saved=PLANNED, key="key", origin=origin, cursor=cursor)
+
+
+NOW_KNOWN = {"records": 95, "seconds": 9, "retention_left_s": 51}
+"""What the brokers say; more records have come since the plan."""
+
+
+@pytest.mark.parametrize(
+    ("outcome", "sent"),
+    [
+        (planned(after(NOW - 5_000)), {"records": 90}),  # of the same minute: those that it takes, and those that it leaves
+        (planned(after(NOW - 5_001)), NOW_KNOWN),
+        (planned(cursor_of("p")), {"records": 90}),  # there is no cursor that could be behind
+        *[(planned(after(NOW), origin), {}) for origin in ("adopted", "own")],  # saved when fewer records waited
+        *[(planned(after(NOW - MINUTE), origin), NOW_KNOWN) for origin in ("adopted", "own")],
+        (Skip("nothing new", 0, after(NOW - MINUTE)), {"records": 0, "seconds": 0}),  # the commonest run of a quiet pipeline
+    ],
+)
+def test_a_plan_says_how_many_records_wait_and_asks_once_a_minute_how_old_they_are(
+    tell: Tell, brokers: FakeBrokers, outcome: Planned | Skip, sent: dict[str, Any]
+) -> None:
+    """A run of the same minute, a first one, and one that finds nothing ask nobody."""
+    assert (tell(outcome), brokers.asked) == (sent, int(sent is NOW_KNOWN))
+
+
+@pytest.mark.parametrize(("ago_ms", "asked"), [(0, 1), (4_000, 0)])
+def test_runs_that_wait_for_more_records_ask_once_a_minute_too(
+    tell: Tell, brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch, ago_ms: int, asked: int
+) -> None:
+    """The last batch is long ago, but a run every ten seconds: the first of a minute asks."""
+    monkeypatch.setattr(plan, "now_ms", lambda: NOW + 10_000 - ago_ms if ago_ms else NOW)
+    assert tell(Skip("95 records wait", 95, after(1)))["records"] == 95
+    assert brokers.asked == asked
+
+
+def test_brokers_that_do_not_answer_fail_no_plan_and_are_not_asked_where_metrics_go_nowhere(
+    tell: Tell, brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the plan knows is sent all the same. That nothing is sent is Airflow's default."""
+    brokers.away = True
+    assert tell(planned(after(None))) == {"records": 90}
+    asked = brokers.asked
+    monkeypatch.setenv("AIRFLOW__METRICS__STATSD_ON", "False")
+    tell(planned(after(None)))
+    assert brokers.asked == asked

@@ -1,32 +1,26 @@
-"""Laws of the hours that commits and replays announce: with their tasks, on ports in memory."""
+"""Laws of asset events and of the hours that commits and replays announce: with their tasks, on ports in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset, DayWindow, RollupMapper, StartOfDayMapper
+from airflow.sdk import Asset, AssetAlias, DayWindow, RollupMapper, StartOfDayMapper
 from airflow.sdk.execution_time.context import OutletEventAccessors
 from airflow.serialization.decoders import decode_partition_mapper
 from airflow.serialization.encoders import encode_partition_mapper
 
-from tests.dags.ports import use_ports
+from tests.dags.ports import Run, batch_of, finish_of, replay_by, use_ports
+from tests.records import COMMITTED, REPLAYED
 from tidegate.airflow import notes
-from tidegate.airflow.operators import (
-    FinishOperator,
-    LoadOperator,
-    PlanOperator,
-    PlanReplayOperator,
-    finish,
-    plan,
-    replay,
-)
+from tidegate.airflow.events import AssetEvents
+from tidegate.airflow.operators import PlanReplayOperator, finish, plan, replay
 from tidegate.airflow.operators import announce as announcing
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
+from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
@@ -75,44 +69,6 @@ class World:
         return Ledger(self.store, "p").cursor()
 
 
-class Run:
-    """A DAG run whose tasks are executed one after the other, with Airflow's own accessors of outlets."""
-
-    def __init__(self, run_id: str, params: Mapping[str, Any] | None = None) -> None:
-        self.run_id, self.params = run_id, dict(params or {})
-        self.xcoms: dict[tuple[str, str], Any] = {}
-        self.loads: list[Any] = []
-        self.keys: list[str] | None = None
-        self.events: dict[str, Any] = {}
-
-    def execute(self, task: Any) -> Any:
-        def pull(task_ids: str, key: str = "return_value") -> Any:
-            if task_ids == "load":
-                return self.loads[0] if len(self.loads) == 1 else self.loads
-            return self.xcoms.get((task_ids, key))
-
-        def push(key: str, value: Any) -> None:
-            self.xcoms[task.task_id, key] = value
-
-        outlets = OutletEventAccessors()
-        run = SimpleNamespace(run_type="manual", clear_number=0)
-        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=0, map_index=0, start_date=None)
-        context = {"ti": ti, "run_id": self.run_id, "params": self.params, "dag_run": run, "outlet_events": outlets}
-        returned = task.execute(context)
-        push("return_value", returned)
-        if task.task_id == "load":
-            self.loads.append(returned)
-        # as Airflow does with the outlets of a task that has succeeded
-        self.events = {o.name: outlets[o].extra for o in task.outlets if isinstance(o, Asset)}
-        self.keys = sorted(outlets[Asset(name=HOURS)].partition_keys) if HOURS in self.events else None
-        return returned
-
-    @property
-    def hours(self) -> list[str]:
-        """The announced hours of 2026-01-01, short."""
-        return [key.removeprefix("2026-01-01T").removesuffix(":00:00") for key in self.keys or ()]
-
-
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     """Ports in memory."""
@@ -128,37 +84,37 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 
 def batch(run_id: str, pipeline: Pipeline = PIPELINE, **params: Any) -> Run:
-    """A run of the pipeline."""
-    run = Run(run_id, params)
-    run.execute(PlanOperator(task_id="plan", pipeline=pipeline))
-    run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path()))
-    run.execute(FinishOperator(task_id="commit", pipeline=pipeline))
-    return run
+    return batch_of(Run(run_id, params), pipeline)
 
 
 def replayed(run_id: str, **params: Any) -> Run:
-    """A run of the pipeline's replay."""
-    run = Run(run_id, params)
-    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
-    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
-    return run
+    return replay_by(Run(run_id, params), PIPELINE)
+
+
+def keys_of(run: Run) -> list[str] | None:
+    """The announced hours, where there are any."""
+    return sorted(run.outlets[Asset(name=HOURS)].partition_keys) if HOURS in run.events else None
+
+
+def hours_of(run: Run) -> list[str]:
+    """Those of 2026-01-01, short."""
+    return [key.removeprefix("2026-01-01T").removesuffix(":00:00") for key in keys_of(run) or ()]
 
 
 def test_each_hour_is_announced_with_the_batch_that_completes_it(world: World) -> None:
     """By the clock and `grace` where the log is read to its end; empty hours too."""
     world.at(0.5).write(NOON - HOUR_MS, NOON + 5)
-    assert batch("r1").hours == ["11"]
+    assert hours_of(batch("r1")) == ["11"]
     world.at(2.9).write(NOON + 6)
-    assert batch("r2").hours == ["12", "13"]
+    assert hours_of(batch("r2")) == ["12", "13"]
     world.at(3.2).write(NOON + 3 * HOUR_MS)
-    assert batch("r3").keys is None
+    assert keys_of(batch("r3")) is None
 
 
 def test_the_hours_of_a_day_are_what_airflow_rolls_up(world: World) -> None:
     """With the mapper of the docs, as the scheduler has it."""
     world.at(12.5).write(NOON - 12 * HOUR_MS)
-    keys = batch("r1").keys or []
+    keys = keys_of(batch("r1")) or []
     docs = RollupMapper(upstream_mapper=StartOfDayMapper(), window=DayWindow())
     mapper: Any = decode_partition_mapper(encode_partition_mapper(docs))
     assert {*map(mapper.to_downstream, keys)} == {"2026-01-01"}
@@ -170,29 +126,29 @@ def test_without_an_hour_nobody_is_told(world: World) -> None:
     world.at(0.1).write(NOON)
     run = batch("r1")
     assert {*run.events} == {TABLE}
-    task = FinishOperator(task_id="commit", pipeline=PIPELINE)
+    task = finish_of(PIPELINE)
     assert task.outlets == [Asset(name=TABLE), Asset(name=HOURS)]
     plain = replace(PIPELINE, announce=None)
-    assert FinishOperator(task_id="commit", pipeline=plain).outlets == [Asset(name=TABLE)]
+    assert finish_of(plain).outlets == [Asset(name=TABLE)]
 
 
 def test_a_pipeline_that_announces_nothing_does_as_before(world: World) -> None:
-    """No job looks at timestamps, no broker is asked, and nothing is saved."""
-    world.at(3).write(NOON)
-    run = batch("r1", replace(PIPELINE, announce=None))
-    assert {*run.events} == {TABLE}
+    """No job looks at timestamps, no broker is asked, and nothing is saved; what was never announced no replay changes."""
+    world.at(3.5).write(NOON)
+    assert {*batch("r1", replace(PIPELINE, announce=None)).events} == {TABLE}
     assert world.jobs[0].reading.hours is None
     assert world.cursor.announced is None
+    assert keys_of(replayed("r2", batches="1")) is None
 
 
 def test_a_commit_that_is_tried_again_announces_the_same(world: World) -> None:
     """The events of a try that did not succeed are lost with it."""
     world.at(3).write(NOON)
     run = batch("r1")
-    assert run.hours == ["12", "13"]
+    assert hours_of(run) == ["12", "13"]
     world.at(9)
-    run.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
-    assert run.hours == ["12", "13"]
+    run.execute(finish_of(PIPELINE))
+    assert hours_of(run) == ["12", "13"]
     assert run.events[HOURS] == run.events[TABLE]
     assert run.events[HOURS]["seq"] == 1
 
@@ -200,17 +156,17 @@ def test_a_commit_that_is_tried_again_announces_the_same(world: World) -> None:
 def test_late_records_announce_their_hour_again(world: World) -> None:
     """With the hours that are complete; a load looks at hours that were announced alone."""
     world.at(4.5).write(NOON)
-    assert batch("r1").hours == ["12", "13", "14", "15"]
+    assert hours_of(batch("r1")) == ["12", "13", "14", "15"]
     world.at(5.5).write(NOON + HOUR_MS, NOON + 5 * HOUR_MS)
-    assert batch("r2").hours == ["13", "16"]
+    assert hours_of(batch("r2")) == ["13", "16"]
     assert [job.reading.hours and job.reading.hours[1] for job in world.jobs] == [0, NOON + 4 * HOUR_MS]
 
 
 def test_what_waits_in_the_log_is_not_complete(world: World) -> None:
     """A batch that left records behind announces until the next of them."""
     world.at(9).write(NOON, NOON + HOUR_MS, NOON + 2 * HOUR_MS, NOON + 3 * HOUR_MS)
-    assert batch("r1", max_records=2).hours == ["12", "13"]
-    assert batch("r2", max_records=1).hours == ["14"]
+    assert hours_of(batch("r1", max_records=2)) == ["12", "13"]
+    assert hours_of(batch("r2", max_records=1)) == ["14"]
 
 
 def test_brokers_that_are_away_delay_hours_and_no_commit(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,9 +175,9 @@ def test_brokers_that_are_away_delay_hours_and_no_commit(world: World, monkeypat
     away = FakeBrokers(latest={}, away=True)
     with monkeypatch.context() as patch:
         patch.setattr(announcing, "brokers_of", lambda *_: away)
-        assert batch("r1", max_records=1).keys is None
+        assert keys_of(batch("r1", max_records=1)) is None
     assert world.cursor.seq == 1
-    assert batch("r2").hours == ["12", "13", "14", "15", "16", "17", "18", "19"]
+    assert hours_of(batch("r2")) == ["12", "13", "14", "15", "16", "17", "18", "19"]
 
 
 def test_a_load_that_lost_its_account_counts_all_hours_between_its_ends(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,63 +186,50 @@ def test_a_load_that_lost_its_account_counts_all_hours_between_its_ends(world: W
     batch("r1")
     world.lost = True
     world.write(NOON + HOUR_MS, NOON + 3 * HOUR_MS)
-    assert batch("r2").hours == ["13", "14", "15"]
+    assert hours_of(batch("r2")) == ["13", "14", "15"]
     world.write(NOON + HOUR_MS)
     monkeypatch.setattr(announcing, "brokers_of", lambda *_: FakeBrokers(latest={}, away=True))
     impatient = replace(PIPELINE, wait_s=0)
-    assert batch("r3", impatient).keys is None
+    assert keys_of(batch("r3", impatient)) is None
 
 
 def test_a_task_announces_48_hours_and_names_the_others(world: World) -> None:
     """In the run's note; the newest go."""
     world.at(0.5).write(NOON - 4 * DAY_MS)
     run = batch("r1")
-    assert (run.keys or [])[:: MOST_KEYS - 1] == ["2025-12-30T12:00:00", "2026-01-01T11:00:00"]
-    note = run.xcoms["commit", notes.XCOM_KEY]
+    assert (keys_of(run) or [])[:: MOST_KEYS - 1] == ["2025-12-30T12:00:00", "2026-01-01T11:00:00"]
+    note = json.loads(run.xcoms["commit", notes.XCOM_KEY])
     assert "48 in all. Not announced: 2025-12-28T12:00:00Z until 2025-12-30T12:00:00Z" in note
 
 
 def test_a_replay_announces_the_hours_that_it_has_changed(world: World) -> None:
     """Those that the schedule has announced; of a trial none."""
     world.at(3.5).write(NOON, NOON + 2 * HOUR_MS, NOON + 3 * HOUR_MS)
-    assert batch("r1").hours == ["12", "13", "14"]
+    assert hours_of(batch("r1")) == ["12", "13", "14"]
     run = replayed("r2", batches="1")
-    assert run.hours == ["12", "14"]
+    assert hours_of(run) == ["12", "14"]
     assert run.events[HOURS]["replay"]
     assert run.events[HOURS]["run_id"] == "r2"
-    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
-    assert run.hours == ["12", "14"]
+    run.execute(finish_of(PIPELINE, replays=True))
+    assert hours_of(run) == ["12", "14"]
     assert replayed("r3", batches="1", table=f"{TABLE}_trial").events == {}
 
 
 def test_a_replay_in_chunks_unites_their_hours(world: World) -> None:
-    """One whose account was lost counts as all hours between its ends."""
-    world.at(6.5).write(*(NOON + hour * HOUR_MS for hour in (0, 1, 3, 5)))
-    batch("r1")
-    run = Run("r2", {"batches": "1", "chunk_size": 2})
-    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        world.lost = chunks == [1]
-        run.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
-    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
-    assert run.hours == ["12", "13", "15", "16", "17"]
-
-
-def test_a_replay_announces_what_the_one_that_it_goes_on_with_has_changed(world: World) -> None:
-    """Which ended before it could: all hours between the ends of what it landed."""
+    """One whose account was lost, and what the one that it goes on with has landed, count as all hours between their ends."""
     world.at(6.5).write(*(NOON + hour * HOUR_MS for hour in (0, 1, 3, 5)))
     batch("r1")
     asked = {"batches": "1", "chunk_size": 2}
     first = Run("r2", asked)
     chunks, _ = first.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks))
-    assert replayed("r3", **asked).hours == ["12", "13", "15", "17"]
-
-
-def test_a_replay_of_what_was_never_announced_announces_nothing(world: World) -> None:
-    """The pipeline's file asks for hours since a moment ago: they begin with its next batch."""
-    world.at(3.5).write(NOON)
-    batch("r1", replace(PIPELINE, announce=None))
-    assert replayed("r2", batches="1").keys is None
+    first.load(PIPELINE, chunks)
+    assert hours_of(replayed("r3", **asked)) == ["12", "13", "15", "17"]
+    run = Run("r4", asked)
+    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
+        world.lost = chunks == [1]
+        run.load(PIPELINE, chunks)
+    run.execute(finish_of(PIPELINE, replays=True))
+    assert hours_of(run) == ["12", "13", "15", "16", "17"]
 
 
 def test_an_older_batch_that_is_loaded_again_announces_what_it_changed(world: World) -> None:
@@ -295,8 +238,76 @@ def test_an_older_batch_that_is_loaded_again_announces_what_it_changed(world: Wo
     first = batch("r1")
     world.at(4.5).write(NOON + 3 * HOUR_MS)
     batch("r2")
-    first.loads.clear()
-    first.execute(LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()))
-    first.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
-    assert first.hours == ["12"]
+    first.load(PIPELINE)
+    first.execute(finish_of(PIPELINE))
+    assert hours_of(first) == ["12"]
     assert world.cursor.announced == (NOON + 2 * HOUR_MS, NOON + 4 * HOUR_MS)
+
+
+OF_HOURS, KEYS = Asset(name=HOURS), ("2026-01-01T10:00:00", "2026-01-01T11:00:00")
+Written = Callable[[], list[dict[str, Any]]]
+Announced = Callable[[], dict[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def accessors() -> OutletEventAccessors:
+    return OutletEventAccessors()
+
+
+@pytest.fixture(params=[Asset(name=TABLE), AssetAlias(name="p__replay")], ids=["commit", "replay"])
+def outlet(request: pytest.FixtureRequest) -> Asset | AssetAlias:
+    """Of a commit, and of a replay."""
+    made: Asset | AssetAlias = request.param
+    return made
+
+
+@pytest.fixture
+def events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
+    context: Any = {"outlet_events": accessors}
+    return AssetEvents(context, [outlet, OF_HOURS], TABLE, OF_HOURS.name)
+
+
+@pytest.fixture
+def written(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> Written:
+    """What whoever listens reads: of a commit, Airflow keeps one event; of a replay, there are those of the table's asset."""
+
+    def read() -> list[dict[str, Any]]:
+        if isinstance(outlet, Asset):
+            return [accessors[outlet].extra] if accessors[outlet].extra else []
+        added = accessors[outlet].asset_alias_events
+        assert {event.dest_asset_key.name for event in added} <= {TABLE}
+        return [event.extra for event in added]
+
+    return read
+
+
+@pytest.fixture
+def announced(accessors: OutletEventAccessors) -> Announced:
+    """As Airflow makes events of it: one of each key, all with the same extra."""
+    return lambda: dict.fromkeys(accessors[OF_HOURS].partition_keys, accessors[OF_HOURS].extra)
+
+
+@pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "chunks"])
+def test_each_hour_comes_with_what_happened(
+    events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
+) -> None:
+    """As the event of the table, which comes as well."""
+    events.write(event, KEYS)
+    assert written() == [event.to_json()]
+    assert announced() == dict.fromkeys(KEYS, event.to_json())
+
+
+def test_without_hours_nobody_who_listens_for_them_is_told(events: AssetEvents, written: Written, announced: Announced) -> None:
+    """Most batches complete none."""
+    events.write(COMMITTED)
+    events.write(REPLAYED)
+    assert written()
+    assert announced() == {}
+
+
+def test_the_last_event_of_a_task_is_there(events: AssetEvents, written: Written) -> None:
+    """A task that is run again writes its event again; without one nobody who listens is woken."""
+    assert written() == []
+    events.write(replace(COMMITTED, seq=8))
+    events.write(COMMITTED)
+    assert written()[-1] == COMMITTED.to_json()

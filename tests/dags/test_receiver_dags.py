@@ -42,8 +42,7 @@ def test_every_receiver_file_is_a_dag_beside_those_of_the_pipelines(dags: Path) 
     """With no connection defined; a receiver may have the name of a pipeline."""
     write(dags, flights=POSTS, log=LOG)
     bag, serialized, errors = parse(dags)
-    assert errors == {}
-    assert set(bag.dags) == set(serialized) == {"flights", "flights__replay", "flights__receive", "log__receive"}
+    assert (set(serialized), errors) == ({"flights", "flights__replay", "flights__receive", "log__receive"}, {})
     assert "listen: {port: 8080}" in (bag.dags["flights__receive"].doc_md or "")
 
 
@@ -63,16 +62,11 @@ def test_a_receiver_is_wait_then_place_then_a_task_for_each_instance(dags: Path)
 def test_runs_of_a_receiver_that_listens_overlap_and_those_that_read_follow_each_other(dags: Path) -> None:
     """Somebody always listens; a file is never read by two."""
     write(dags, posts=f"{POSTS}lease: 10m\n", log=LOG, one=f"{POSTS.replace('8080', '8081')}overlap: 0\n")
-    bag, serialized, _ = parse(dags)
-    assert bag.dags["posts__receive"].timetable == DeltaTriggerTimetable(timedelta(minutes=10))
-    kinds = {name: data["timetable"]["__type"].rsplit(".", 1)[1] for name, data in serialized.items() if "receive" in name}
-    assert kinds == {
-        "posts__receive": "DeltaTriggerTimetable", "log__receive": "ContinuousTimetable", "one__receive": "ContinuousTimetable",
-    }  # fmt: skip
-    assert {name: bag.dags[name].max_active_runs for name in kinds} == {
-        "posts__receive": 2, "log__receive": 1, "one__receive": 1,
-    }  # fmt: skip
-    assert not any(bag.dags[name].catchup for name in kinds)
+    bag = parse(dags)[0].dags
+    posts, log, one = (bag[f"{name}__receive"] for name in ("posts", "log", "one"))
+    assert (posts.timetable, posts.max_active_runs) == (DeltaTriggerTimetable(timedelta(minutes=10)), 2)
+    assert [(type(dag.timetable).__name__, dag.max_active_runs) for dag in (log, one)] == [("ContinuousTimetable", 1)] * 2
+    assert not any(dag.catchup for dag in bag.values())
 
 
 def test_each_queue_has_a_mapped_task_of_its_own(dags: Path) -> None:
@@ -86,21 +80,15 @@ def test_each_queue_has_a_mapped_task_of_its_own(dags: Path) -> None:
 
 
 def test_a_broken_receiver_is_an_import_error_of_its_own_file_and_leaves_the_others(dags: Path) -> None:
-    """Also beside a broken pipeline of the same name."""
-    write(dags, broken="kind: ftp\ntopic: orders\n", posts=POSTS, log=LOG)
+    """Also beside a broken pipeline of the same name, and where two would each get a part of the other's connections."""
+    write(dags, broken="kind: ftp\ntopic: orders\n", posts=POSTS, lines=POSTS.replace("http", "tcp_server"), log=LOG)
     (dags / "pipelines" / "broken.yaml").write_text("transform: 5\n")
     (dags / "receivers" / "other.yml").touch()
     _, serialized, errors = parse(dags)
-    assert set(serialized) == {"flights", "flights__replay", "posts__receive", "log__receive"}
-    assert errors.keys() == {"receivers/broken.yaml", "receivers/other.yml", "pipelines/broken.yaml"}
+    assert set(serialized) == {"flights", "flights__replay", "log__receive"}
+    names = ("receivers/broken.yaml", "receivers/other.yml", "receivers/posts.yaml", "receivers/lines.yaml")
+    assert errors.keys() == {*names, "pipelines/broken.yaml"}
     assert 'receivers/broken.yaml: kind: expected "http"' in errors["receivers/broken.yaml"]
-
-
-def test_two_receivers_of_one_port_are_import_errors_of_their_own_files(dags: Path) -> None:
-    """Each would get a part of the other's connections."""
-    write(dags, posts=POSTS, lines=POSTS.replace("http", "tcp_server"))
-    _, serialized, errors = parse(dags)
-    assert set(serialized) == {"flights", "flights__replay"}
     assert "8080 is also the port of receiver lines" in errors["receivers/posts.yaml"]
 
 
@@ -138,9 +126,7 @@ def takes(receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     "changes",
     [
-        {"lease": 10.0, "overlap": 3600.0},
-        {"lease": 7 * 86_400.0, "instances": 1000},
-        {"overlap": 0.001, "drain": 0.0},
+        *({"lease": 10.0, "overlap": 3600.0}, {"lease": 7 * 86_400.0, "instances": 1000}, {"overlap": 0.001, "drain": 0.0}),
         {"tags": ("x" * 100,), "description": "x" * 1000},
     ],
 )

@@ -1,4 +1,4 @@
-"""Laws of what a run says that its batch took."""
+"""Laws of what a run says that its batch took, and of the task that starts the next one while more than one waits."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
 from tests.records import range_of, write_of
-from tidegate.airflow.operators import finish
+from tidegate.airflow.operators import CatchUpOperator, finish
 from tidegate.airflow.operators.finish import FinishOperator, idle_ms, timing_of
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.ranges import OffsetRange
@@ -37,10 +38,10 @@ def _ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(finish, "now_ms", lambda: STARTED_MS + 4000)
 
 
-def timing(result: LoadResult = LOADED, *, started_ms: int | None = STARTED_MS, clear_number: int = 0) -> BatchTiming | None:
+def timing(result: LoadResult = LOADED, *, started_ms: int | None = STARTED_MS, cleared: int = 0, idle_ms: int = 0) -> Any:
     """Of a run that was due, and whose plan started two seconds later."""
-    run: Any = SimpleNamespace(run_after=DUE, clear_number=clear_number)
-    return timing_of(SAVED, result, {"dag_run": run}, started_ms)
+    run: Any = SimpleNamespace(run_after=DUE, clear_number=cleared)
+    return timing_of(SAVED, result, {"dag_run": run}, started_ms, idle_ms)
 
 
 def test_a_batch_took_the_time_since_its_plan_started() -> None:
@@ -54,10 +55,7 @@ def test_a_pause_between_the_tasks_of_a_run_does_not_count() -> None:
     assert idle_ms(plan, load, {"started_ms": 900_000}) == 600_000
     assert idle_ms({**plan, "paused": False}, load, {"started_ms": 900_000}) == 0
     assert idle_ms(plan, {"started_ms": None}) == idle_ms({}, {"started_ms": 1}) == idle_ms(plan, {"started_ms": 1}) == 0
-    run: Any = SimpleNamespace(run_after=DUE, clear_number=0)
-    paused = timing_of(SAVED, LOADED, {"dag_run": run}, STARTED_MS - 600_000, 600_000)
-    assert paused is not None
-    assert paused.run_ms == 4000
+    assert timing(started_ms=STARTED_MS - 600_000, idle_ms=600_000).run_ms == 4000
 
 
 @pytest.mark.parametrize(("said", "paused"), [(True, True), (False, False), (None, False)])
@@ -69,12 +67,57 @@ def test_a_task_says_whether_its_dag_was_paused_when_it_ended(*, said: bool | No
     assert told == {"started_ms": STARTED_MS, "ended_ms": told["ended_ms"], "disturbed": False, "paused": paused}
 
 
-def test_nothing_is_said_of_a_load_that_is_not_the_work_of_this_run() -> None:
-    """It landed in an earlier try, or long before the run was started again to commit it; or the start is not known.
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"cleared": 1},  # it waited for a person
+        {"result": replace(LOADED, landed_before=True)},
+        {"started_ms": STARTED_MS + 3_600_000},
+        {"started_ms": None},
+    ],
+)
+def test_nothing_is_said_of_a_load_that_is_not_the_work_of_this_run(how: dict[str, Any]) -> None:
+    """It landed in an earlier try, or long before the run was started again to commit it; or its start is unknown."""
+    assert timing(**how) is None
 
-    A run that was cleared waited for a person.
-    """
-    assert timing(clear_number=1) is None
-    assert timing(replace(LOADED, landed_before=True)) is None
-    assert timing(started_ms=STARTED_MS + 3_600_000) is None
-    assert timing(started_ms=None) is None
+
+CATCHES_UP = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), catch_up=True)
+BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
+
+
+def ended_with(plan: dict[str, Any] | None, *, cleared: int = 0, paused: bool = False) -> DagRunTriggerException:
+    """What the task asks of Airflow, which is an exception of Airflow's own."""
+    ti = SimpleNamespace(
+        xcom_pull=lambda task_ids: plan if task_ids == "plan" else None, get_dag=lambda _: SimpleNamespace(is_paused=paused)
+    )
+    context: Any = {"ti": ti, "dag_run": SimpleNamespace(clear_number=cleared, start_date=BEGAN)}
+    with pytest.raises(DagRunTriggerException) as asked:
+        CatchUpOperator(task_id="catch_up", pipeline=CATCHES_UP).execute(context)
+    return asked.value
+
+
+def test_a_run_that_leaves_records_behind_starts_the_next_one_once() -> None:
+    """The new run's id is the same when the task is tried again, and one that exists is left as it is."""
+    asked = ended_with({"seq": 7, "remaining": 5})
+    assert asked.trigger_dag_id == "p"
+    assert asked.dag_run_id == "catch_up__8__20260102T030405.000678"
+    assert asked.skip_when_already_exists
+    assert asked.logical_date is None
+    assert not asked.wait_for_completion
+
+
+@pytest.mark.parametrize(
+    ("plan", "more", "reason"),
+    [
+        ({"seq": 7, "remaining": 0}, {}, "no records waited"),
+        ({"seq": 7}, {}, "no records waited"),
+        ({"replay": "x"}, {}, "no records waited"),
+        (None, {}, "no records waited"),
+        ({"seq": 7, "remaining": 5}, {"cleared": 1}, "cleared"),
+        ({"seq": 7, "remaining": 5}, {"paused": True}, "5 records wait, but the DAG is paused"),
+    ],
+)
+def test_it_stops_by_itself(plan: dict[str, Any] | None, more: dict[str, Any], reason: str) -> None:
+    """When nothing waits beyond the batch; a backfill, a cleared run and a paused DAG start none."""
+    with pytest.raises(AirflowSkipException, match=reason):
+        ended_with(plan, **more)

@@ -1,8 +1,9 @@
-"""Who is answered what by the routes of the pages, in Airflow's own app in this process, on SQLite."""
+"""Who is answered what by the routes of the pages, and where links of tasks lead, in Airflow's own app, on SQLite."""
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,11 +12,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from threading import Event
 from typing import Any
+from unittest import mock
+from urllib.parse import quote
 
 import pytest
-from airflow import settings
+from airflow import plugins_manager, settings
 from airflow.api_fastapi.app import create_app, get_auth_manager, purge_cached_app
-from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 from airflow.api_fastapi.auth.managers.simple.user import SimpleAuthManagerUser
 from airflow.models import import_all_models
@@ -29,20 +32,22 @@ from airflow.models.pool import Pool
 from airflow.models.serialized_dag import SerializedDagModel
 from airflow.models.taskinstance import TaskInstance
 from airflow.models.xcom import XComModel
-from airflow.sdk import DAG
+from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
 from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
-from sqlalchemy import delete, event, select
+from sqlalchemy import delete, event, update
 from starlette.routing import Mount
 
-from tests.records import changed, cursor_of, range_of, replay_of, write_of
+from tests.records import cursor_of, range_of, replay_of, write_of
+from tidegate.airflow import operators
 from tidegate.airflow.dags.factory import pipeline_dag, replay_dag
 from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.declared import MARK
+from tidegate.airflow.links import PageLink
 from tidegate.airflow.retries import WAITING
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
@@ -52,6 +57,7 @@ from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
+from tidegate.plugin import TidegatePlugin
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.ui import PREFIX, reading, routes, server
 from tidegate_receivers.airflow.dag import receiver_dag
@@ -69,28 +75,18 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 class AuthManager(SimpleAuthManager):
     """`other` sees only the DAG visits, `tasks` no runs, `no_plugins` no plugin, `blind` no errors, `no_replays` no replays."""
 
-    def is_authorized_dag(
-        self,
-        *,
-        user: SimpleAuthManagerUser,
-        access_entity: DagAccessEntity | None = None,
-        details: DagDetails | None = None,
-        **more: Any,
-    ) -> bool:
-        """As Airflow's own, and more strictly."""
-        if user.username == "other" and (details is None or details.id != "visits"):
-            return False
-        if user.username == "no_replays" and details is not None and str(details.id).endswith("__replay"):
-            return False
-        if user.username == "tasks" and access_entity is DagAccessEntity.RUN:
-            return False
-        return super().is_authorized_dag(user=user, access_entity=access_entity, details=details, **more)
+    def is_authorized_dag(self, *, user: Any, access_entity: Any = None, details: Any = None, **more: Any) -> bool:
+        dag_id = None if details is None else details.id
+        refused = {
+            "other": dag_id != "visits",
+            "no_replays": str(dag_id).endswith("__replay"),
+            "tasks": access_entity is DagAccessEntity.RUN,
+        }.get(user.username, False)
+        return not refused and super().is_authorized_dag(user=user, access_entity=access_entity, details=details, **more)
 
-    def is_authorized_view(self, *, access_view: AccessView, user: SimpleAuthManagerUser) -> bool:
-        """As Airflow's own, and more strictly."""
-        if (user.username, access_view) in (("no_plugins", AccessView.PLUGINS), ("blind", AccessView.IMPORT_ERRORS)):
-            return False
-        return super().is_authorized_view(access_view=access_view, user=user)
+    def is_authorized_view(self, *, access_view: AccessView, user: Any) -> bool:
+        hidden = {"no_plugins": AccessView.PLUGINS, "blind": AccessView.IMPORT_ERRORS}.get(user.username)
+        return access_view is not hidden and super().is_authorized_view(access_view=access_view, user=user)
 
 
 def saved(seq: int, run_id: str, pipeline: str = "orders") -> SavedRange:
@@ -99,12 +95,8 @@ def saved(seq: int, run_id: str, pipeline: str = "orders") -> SavedRange:
 
 
 def receipt(seq: int, run_id: str, transform: str = "v1") -> Receipt:
-    return Receipt(
-        write_of("orders", seq, run_id, saved(seq, run_id).load.ranges, transform, f"a{seq}"),
-        2**60 + seq,
-        1000 * seq + 5,
-        rows=10,
-    )
+    write = write_of("orders", seq, run_id, saved(seq, run_id).load.ranges, transform, f"a{seq}")
+    return Receipt(write, 2**60 + seq, 1000 * seq + 5, rows=10)
 
 
 Ask = Callable[..., Any]
@@ -175,13 +167,6 @@ def add_run(dag_id: str, run_id: str, state: str, note: str | None = None, run_t
         session.add(run)
         session.flush()
         run.note = note
-
-
-def end_run(dag_id: str, run_id: str) -> None:
-    with create_session() as session:
-        run = session.scalar(select(DagRun).where(DagRun.dag_id == dag_id, DagRun.run_id == run_id))
-        assert run is not None
-        run.end_date = datetime.now(UTC)
 
 
 def add_task(
@@ -286,10 +271,7 @@ DOCS = Path(__file__).parents[2] / "docs" / "pages.md"
 
 
 def test_every_route_asks_the_auth_manager(ask: Ask, bundle: None) -> None:
-    """By the DAG of the path; a list has what the user may see. The docs have the table that is made here.
-
-    `TIDEGATE_WRITE_DOCS=1` writes it there.
-    """
+    """By the DAG of the path; a list has what the user may see. `TIDEGATE_WRITE_DOCS=1` writes the docs' table."""
     paths = {route.path.removeprefix("/") for route in routes.router.routes if isinstance(route, APIRoute)}
     assert paths == {*EXAMPLES}, "each route has a row"
     titles = [*dict.fromkeys(title for _, title in EXAMPLES.values())]
@@ -329,22 +311,12 @@ def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(ask
     assert overviews()["orders"]["waiting"] == "plan waits for a slot of the pool default_pool (4 of 4 taken)"
 
 
-def test_a_cursor_that_a_secrets_backend_shadows_is_named(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the page shows is the database's, which tasks do not read then."""
-    monkeypatch.setenv("AIRFLOW_VAR_TIDEGATE.ORDERS.CURSOR", "mine")
-    orders, visits = ask("api/pipelines").json()["pipelines"]
-    assert (orders["pipeline"], orders["trouble"]) == ("orders", "unreadable")
-    assert "EnvironmentVariablesBackend has a value of that name" in orders["faults"][-1]
-    assert not any("Backend" in fault for fault in visits["faults"])
-
-
 @pytest.mark.parametrize(
     "path", ["", "/", "docs", "redoc", "openapi.json", "api", "api/dags/~/map", "/api/pipelines", "api/dags/"]
 )
 def test_no_path_tells_anything_to_who_is_not_known(ask: Ask, path: str) -> None:
-    """Nor one that a proxy or a client would write in another way."""
+    """Nor one that a proxy or a client would write in another way. All DAGs at once are no DAG."""
     assert {ask(each, role=None).status_code for each in (path, path.replace("/", "%2F"), f"x/%2e%2e/{path}")} == {401}
-    # all DAGs at once are no DAG
     assert ask(path).status_code == 404
 
 
@@ -357,20 +329,18 @@ def test_other_methods_are_refused_whoever_asks(app: TestClient, ask: Ask, metho
             assert app.request(method, f"/tidegate/{path}", headers=headers).status_code == 405
 
 
-def test_only_dags_of_pipelines_have_maps(ask: Ask) -> None:
+@pytest.mark.parametrize("dag_id", ["orders__replay", "somebodys", "x'; drop table dag; --", "%3Cscript%3E"])
+def test_only_dags_of_pipelines_have_maps(ask: Ask, dag_id: str) -> None:
     """Neither a replay's own DAG nor one that somebody tagged like ours."""
-    for dag_id in ("orders__replay", "somebodys", "x'; drop table dag; --", "%3Cscript%3E"):
-        answer = ask(f"api/dags/{dag_id}/map")
-        assert answer.status_code == 404
-        assert answer.json()["fix"] == "Open the page of a pipeline's own DAG"
+    answer = ask(f"api/dags/{dag_id}/map")
+    assert (answer.status_code, answer.json()["fix"]) == (404, "Open the page of a pipeline's own DAG")
 
 
 def test_the_map_shows_batches_and_the_log(ask: Ask, world: World) -> None:
     """Committed by two versions, planned, and pending; older batches come by pages."""
     view = ask("api/dags/orders/map").json()
     (row,) = view["rows"]
-    kinds = [(b["from"], b["until"], b["kind"], b["transform"]) for b in row["blocks"]]
-    assert kinds == [
+    assert [(b["from"], b["until"], b["kind"], b["transform"]) for b in row["blocks"]] == [
         (0, 10, "committed", "v1"),
         (10, 20, "committed", "v2"),
         (20, 30, "planned", None),
@@ -380,15 +350,6 @@ def test_the_map_shows_batches_and_the_log(ask: Ask, world: World) -> None:
     older = ask("api/dags/orders/map?before=2").json()
     assert (older["first_seq"], older["last_seq"]) == (1, 1)
     assert ask("api/dags/orders/map?columns=0").status_code == 422
-
-
-def test_the_map_shows_the_version_of_a_replay(ask: Ask, world: World) -> None:
-    """Nothing is left of the one that it has replaced, so nobody is asked to replay that."""
-    again = receipt(1, "again", "v2")
-    world.receipts = [receipt(1, "r1"), receipt(2, ODD, "v2"), changed(again, load=replace(again.load, replay="x"))]
-    view = ask("api/dags/orders/map").json()
-    assert [b["transform"] for b in view["rows"][0]["blocks"]] == ["v2", "v2", None, None]
-    assert view["transforms"] == ["v2"]
 
 
 def test_what_is_away_is_named_and_the_rest_is_shown(ask: Ask, overviews: Overviews, world: World) -> None:
@@ -420,17 +381,11 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
     answers = Event()
 
     def hang(_self: object, connection: str, question: Callable[[object], object]) -> object:
-        if connection == "kafka_other":
-            return question(world)
-        assert answers.wait(30)
+        assert connection == "kafka_other" or answers.wait(30)
         return question(world)
 
-    def hang_too(_self: object, _table: str) -> TableHistory:
-        assert answers.wait(30)
-        return world.history("")
-
     monkeypatch.setattr(server.Kafka, "ask", hang)
-    monkeypatch.setattr(IcebergReader, "history", hang_too)
+    monkeypatch.setattr(IcebergReader, "history", lambda *_: answers.wait(30) and world.history(""))
     try:
         with ThreadPoolExecutor(60) as pool:
             waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
@@ -444,8 +399,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
         answers.set()
     while (view := ask("api/dags/orders/map").json())["soon"]:
         continue
-    assert [b["kind"] for b in view["rows"][0]["blocks"]][-1] == "pending"
-    assert view["transforms"] == ["v1", "v2"]
+    assert ([b["kind"] for b in view["rows"][0]["blocks"]][-1], view["transforms"]) == ("pending", ["v1", "v2"])
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Ask) -> None:
@@ -494,7 +448,8 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, wor
     assert not ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["landed"]
     # the table has been asked just now, before the run ended
     world.receipts.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, rows=9))
-    end_run("orders__replay", "again")
+    with create_session() as session:
+        session.execute(update(DagRun).filter_by(run_id="again").values(end_date=datetime.now(UTC)))
     found = ask("api/dags/orders__replay/runs/again").json()
     assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
     assert found["replay"]["replaces"] == report["replaces"]
@@ -522,8 +477,13 @@ def test_what_loads_handed_on_is_shown_with_their_batch(ask: Ask) -> None:
     seen = {"records": 10, "rows": 10, "errors": 2}
     add_task("orders", "r1", "load", "success", return_value={"observed": seen, "seconds": {"write": 0.5}, "spark_age_s": 3.0})
     assert ask("api/dags/orders/batches/1").json()["batch"]["load"]["seconds"] == {"write": 0.5}
-    blocks = ask("api/dags/orders/map").json()["rows"][0]["blocks"]
-    assert [block["marks"] for block in blocks] == [["cold", "errors"], [], [], []]
+    assert [block["marks"] for block in blocks(ask)] == [["cold", "errors"], [], [], []]
+
+
+def blocks(ask: Ask) -> list[dict[str, Any]]:
+    """What the map shows of the one partition."""
+    found: list[dict[str, Any]] = ask("api/dags/orders/map").json()["rows"][0]["blocks"]
+    return found
 
 
 def test_the_map_has_an_axis_of_time(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -551,31 +511,24 @@ def test_the_history_has_the_batches_of_its_hours(ask: Ask, monkeypatch: pytest.
 
 def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(overviews: Overviews) -> None:
     """A slot, a retry, or a server that is away; a broker that is away is named."""
-    add_run("visits", "v1", "running")
     pool = "tidegate_lake_shop_visits"
+    add_run("visits", "v1", "running")
     add_task("visits", "v1", "load", "scheduled", pool=pool)
+    of_load: dict[str, Any] = {"dag_id": "visits", "task_id": "load", "run_id": "v1"}
 
-    def waiting() -> Any:
-        return overviews()["visits"]["waiting"]
-
-    def change(**fields: Any) -> None:
+    def waiting(**changes: Any) -> Any:
         with create_session() as session:
-            task = session.scalar(select(TaskInstance).where(TaskInstance.run_id == "v1", TaskInstance.task_id == "load"))
-            for name, value in fields.items():
-                setattr(task, name, value)
+            session.execute(update(TaskInstance).filter_by(**of_load).values(**changes or {"state": TaskInstance.state}))
+        return overviews()["visits"]["waiting"]
 
     assert waiting() == f"load waits for the pool {pool}, which does not exist"
     with create_session() as session:
         session.add(Pool(pool=pool, slots=0, include_deferred=False))
     assert waiting() == f"load waits for a slot of the pool {pool}, which has none"
-    change(state="up_for_retry", retry_delay_override=5.0)
-    assert waiting() == "load is tried again in 0 s (SparkUnavailable)"
-    change(state="running")
-    assert waiting() is None
+    assert waiting(state="up_for_retry", retry_delay_override=5.0) == "load is tried again in 0 s (SparkUnavailable)"
+    assert waiting(state="running") is None
     with create_session() as session:
-        XComModel.set(
-            key=WAITING, value="SparkUnavailable: away", dag_id="visits", task_id="load", run_id="v1", session=session
-        )
+        XComModel.set(key=WAITING, value="SparkUnavailable: away", **of_load, session=session)
     assert waiting() == "load waits for a server: SparkUnavailable: away"
     orders, visits = overviews()["orders"], overviews()["visits"]
     assert (orders["lag"]["records_behind"], orders["lag_points"], orders["lag_error"]) == (25, [10, 10, 10], None)
@@ -583,10 +536,7 @@ def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(overviews: O
 
 
 def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overviews) -> None:
-    """Who may not see import errors learns that there is one, of the own pipelines alone.
-
-    A deleted file is no pipeline, and a file of another bundle is none of a pipeline's.
-    """
+    """Who may not see import errors learns that there is one. A deleted file is none, nor is one of another bundle."""
     why = "Traceback\n  File x\ntidegate.core.errors.ConfigError: pipelines/visits.yaml: line 3: <script>alert(1)</script>"
     with create_session() as session:
         session.get_one(DagModel, "visits").is_stale = True
@@ -616,14 +566,7 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overv
 
 
 def test_what_is_odd_in_one_place_hides_nothing_else(ask: Ask, overviews: Overviews) -> None:
-    """A receipt that cannot be read, XComs of somebody, a backfill, and a run of a replay's name."""
-    broken = receipt(1, "r1")
-    properties = {**broken.write.to_properties(), "tidegate.ranges": "{"}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(IcebergReader, "history", lambda *_: TableHistory(commits=(TableCommit(1, 1, properties, 1),)))
-        view = ask("api/dags/orders/map").json()
-    assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned", "pending"]
-    assert "cannot be read" in view["faults"][0]
+    """XComs of somebody, a backfill, and a run of a replay's name."""
     odd: list[dict[str, Any]] = [{"report": [1]}, {"dry_run": 5}, {"report": "x"}]
     for n, said in enumerate(odd):
         add_run("orders__replay", f"odd{n}", "success")
@@ -638,10 +581,8 @@ def test_what_is_odd_in_one_place_hides_nothing_else(ask: Ask, overviews: Overvi
 
 def test_the_list_asks_as_often_however_many_runs_there_are(ask: Ask) -> None:
     """At most ten questions to the database for a pipeline, and five for all of them."""
-    asked: list[str] = []
-
-    def count(_connection: object, _cursor: object, statement: str, *_more: object) -> None:
-        asked.append(statement)
+    asked: list[object] = []
+    event.listen(settings.engine, "before_cursor_execute", count := lambda *statement: asked.append(statement))
 
     def questions() -> int:
         asked.clear()
@@ -649,9 +590,8 @@ def test_the_list_asks_as_often_however_many_runs_there_are(ask: Ask) -> None:
         assert len(asked) <= 5 + 10 * len(found)
         return len(asked)
 
-    ask("api/pipelines")
-    event.listen(settings.engine, "before_cursor_execute", count)
     try:
+        ask("api/pipelines")
         before = questions()
         for n in range(20):
             add_run("orders", f"many_{n}", "success", "a note")
@@ -662,128 +602,171 @@ def test_the_list_asks_as_often_however_many_runs_there_are(ask: Ask) -> None:
 
 def test_json_is_made_outside_the_event_loop(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """On which Airflow's own routes wait."""
-    on_loop = []
+    on_loop: list[object] = []
 
     class Watched(JSONResponse):
         def render(self, content: Any) -> bytes:
-            try:
-                asyncio.get_running_loop()
-                on_loop.append(True)
-            except RuntimeError:
-                on_loop.append(False)
+            on_loop.append(asyncio._get_running_loop())
             return super().render(content)
 
     monkeypatch.setattr(routes, "JSONResponse", Watched)
     paths = ("pipelines", *(f"dags/orders/{path}" for path in ("lag", "map", "batches/1", "runs/r1", "history")))
     assert {ask(f"api/{path}").status_code for path in paths} == {200}
-    assert on_loop == [False] * len(paths)
+    assert on_loop == [None] * len(paths)
 
 
 def test_a_dag_that_is_gone_is_forgotten(ask: Ask, mounted: Any) -> None:
     """Servers run for months, and DAGs come and go."""
-    dags = mounted.state.source.dags
+    dags, ours = mounted.state.source.dags, {"dag_id": "visits", "name": MARK}
     assert {*PIPELINES} <= {*dags.pipelines()}
     with create_session() as session:
-        tags = session.scalars(select(DagTag).where(DagTag.dag_id == "visits", DagTag.name == MARK)).all()
-        assert tags
-        for tag in tags:
-            session.delete(tag)
+        assert session.execute(delete(DagTag).filter_by(**ours)).rowcount == 1  # type: ignore[attr-defined]
     try:
         assert "visits" not in dags.pipelines()
         assert "visits" not in dags._known
     finally:
         with create_session() as session:
-            session.add(DagTag(dag_id="visits", name=MARK))
+            session.add(DagTag(**ours))
     assert "visits" in dags.pipelines()
 
 
-def test_a_dag_that_has_changed_is_read_again(ask: Ask) -> None:
+def test_a_dag_that_has_changed_is_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only then: each page asks for it every few seconds."""
-    dags, decoded = server.Dags(), []
-    real = server._plan_doc
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(server, "_plan_doc", lambda data: decoded.append(1) or real(data))  # type: ignore[func-returns-value]
-        assert {*dags.pipelines()} == {"orders", "visits"}
-        read = len(decoded)
-        assert {*dags.pipelines()} == {"orders", "visits"}
-        assert len(decoded) == read
-        changed = replace(PIPELINES["visits"], sink=Sink("lake.shop.moved"))
-        with create_session() as session:
-            dag = pipeline_dag(changed, spark_jobs=Path())
-            SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags", session=session)
-        found = dags.find("visits")
-        assert found is not None
-        assert found.declared.table == "lake.shop.moved"
-        assert len(decoded) == read + 1
+    dags, decode = server.Dags(), mock.Mock(wraps=server._plan_doc)
+    monkeypatch.setattr(server, "_plan_doc", decode)
+    assert {*dags.pipelines()} == {"orders", "visits"}
+    read = decode.call_count
+    assert {*dags.pipelines()} == {"orders", "visits"}
+    assert decode.call_count == read
+    with create_session() as session:
+        dag = pipeline_dag(replace(PIPELINES["visits"], sink=Sink("lake.shop.moved")), spark_jobs=Path())
+        SerializedDagModel.write_dag(LazyDeserializedDAG.from_dag(dag), bundle_name="dags", session=session)
+    found = dags.find("visits")
+    assert found is not None
+    assert (found.declared.table, decode.call_count) == ("lake.shop.moved", read + 1)
 
 
-def test_the_overview_says_what_stopped_a_pipeline(ask: Ask) -> None:
+def test_the_overview_says_what_stopped_a_pipeline(overviews: Overviews) -> None:
     """First, with the words of the run's note; and the range that the next run adopts."""
-    add_run("orders", "r3", "failed", "Failed in load: Spark is away. Start it.")
-    orders, visits = ask("api/pipelines").json()["pipelines"]
-    assert (orders["pipeline"], orders["trouble"]) == ("orders", "stopped")
-    why = "Failed in load: Spark is away. Start it."
+    add_run("orders", "r3", "failed", why := "Failed in load: Spark is away. Start it.")
+    (name, orders), (_, visits) = overviews().items()
+    assert (name, orders["trouble"]) == ("orders", "stopped")
     assert orders["failure"] == {"run_id": "r3", "why": why, "command": "airflow dags trigger orders"}
     assert orders["pending"] == {"seq": 3, "run_id": "r3", "offsets": 10}
     assert (visits["pipeline"], visits["seq"], visits["trouble"]) == ("visits", 0, None)
 
 
-def test_saved_state_that_is_corrupt_is_named(ask: Ask) -> None:
-    """The rest of the map is shown."""
-    ledger = Ledger(DatabaseStore(), "orders")
-    key = ledger.save_range(saved(4, "r4"))
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A receipt of the table, a saved range, and a cursor that a secrets backend shadows, which tasks then read instead."""
+    properties = {**receipt(1, "r1").write.to_properties(), "tidegate.ranges": "{"}
+    known = ["committed", "committed", "planned", "pending"]
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergReader, "history", lambda *_: TableHistory(commits=(TableCommit(1, 1, properties, 1),)))
+        assert [b["kind"] for b in blocks(ask)] == known
+        assert "cannot be read" in ask("api/dags/orders/map").json()["faults"][0]
+    key = Ledger(DatabaseStore(), "orders").save_range(saved(4, "r4"))
     DatabaseStore().put(key, '{"broken', "")
     try:
-        view = ask("api/dags/orders/map").json()
-        assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned", "pending"]
-        assert key in view["faults"][0]
+        assert [b["kind"] for b in blocks(ask)] == known
+        assert key in ask("api/dags/orders/map").json()["faults"][0]
         assert ask("api/dags/orders/batches/4").status_code == 500
     finally:
         DatabaseStore().delete(key)
+    monkeypatch.setenv("AIRFLOW_VAR_TIDEGATE.ORDERS.CURSOR", "mine")
+    orders, visits = ask("api/pipelines").json()["pipelines"]
+    assert (orders["pipeline"], orders["trouble"]) == ("orders", "unreadable")
+    assert "EnvironmentVariablesBackend has a value of that name" in orders["faults"][-1]
+    assert not any("Backend" in fault for fault in visits["faults"])
 
 
 def test_a_connection_has_one_client_which_is_closed_once_nobody_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or when the connection has changed, or when the server ends."""
-    opened: list[Brokers] = []
+    opened: list[Any] = []
 
-    class Brokers:
-        def __init__(self, settings: dict[str, str], **_: float) -> None:
-            self.name, self.is_open = settings["name"], True
-            opened.append(self)
+    def client(settings: str, **_: float) -> Any:
+        opened.append(mock.Mock(settings=settings))
+        return opened[-1]
 
-        def close(self) -> None:
-            self.is_open = False
+    def closed() -> list[bool]:
+        return [each.close.called for each in opened]
 
-    now, names = 0.0, {"a": "a", "b": "b"}
-    monkeypatch.setattr(server, "AdminBrokers", Brokers)
-    monkeypatch.setattr(server, "_settings", lambda connection: {"name": names[connection]})
-    kafka = server.Kafka(clock=lambda: now)
-
-    def ask(connection: str) -> str:
-        asked: str = kafka.ask(connection, lambda brokers: brokers.name)  # type: ignore[attr-defined]
-        return asked
-
-    assert (ask("a"), ask("a"), ask("b")) == ("a", "a", "b")
-    assert len(opened) == 2
+    now, held = 0.0, {"a": "a", "b": "b"}
+    monkeypatch.setattr(server, "AdminBrokers", client)
+    monkeypatch.setattr(server, "_settings", held.__getitem__)
+    kafka: Any = server.Kafka(clock=lambda: now)
+    asked = [kafka.ask(name, lambda brokers: brokers.settings) for name in "aab"]
+    assert (asked, len(opened)) == (["a", "a", "b"], 2)
     now += server.IDLE_S
-    ask("a")
-    assert [each.is_open for each in opened] == [True, True]
+    kafka.ask("a", id)
+    assert closed() == [False, False]
     now += 1
-    names["a"] = "moved"
-    assert ask("a") == "moved"
-    assert [(each.name, each.is_open) for each in opened] == [("a", False), ("b", False), ("moved", True)]
+    held["a"] = "moved"
+    assert kafka.ask("a", lambda brokers: brokers.settings) == "moved"
+    assert closed() == [True, True, False]
     kafka.close()
-    assert not any(each.is_open for each in opened)
+    assert all(closed())
 
 
 def test_the_connections_to_brokers_end_with_the_server(monkeypatch: pytest.MonkeyPatch, database: None) -> None:
     """Airflow's own app enters and leaves ours."""
-    closed: list[object] = []
-
-    def close(kafka: server.Kafka) -> None:
-        closed.append(kafka)
-
-    monkeypatch.setattr(server.Kafka, "close", close)
+    monkeypatch.setattr(server.Kafka, "close", close := mock.Mock())
     with TestClient(routes.make_app()):
-        assert closed == []
-    assert len(closed) == 1
+        assert close.call_count == 0
+    assert close.call_count == 1
+
+
+@pytest.fixture
+def linked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plugin's links, also where the bundle is not built."""
+    monkeypatch.setattr(plugins_manager, "get_operator_extra_links", lambda: [PageLink()])
+
+
+@pytest.fixture
+def links(app: TestClient, database: None, linked: None) -> Callable[..., Any]:
+    """What Airflow answers a Viewer for the links of a task."""
+
+    def asked(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
+        token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="v", role="VIEWER"))
+        path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/links?map_index={map_index}"
+        return app.get(path, headers={"Authorization": f"Bearer {token}"}).json()["extra_links"]
+
+    return asked
+
+
+def test_each_operator_with_the_link_exists() -> None:
+    """Airflow finds them by name and module, and these alone stand in the link; without pages there are no links."""
+    for operator in PageLink.operators:
+        found = getattr(importlib.import_module(operator.__module__), operator.__name__)
+        assert (found.__name__, found.__module__) == (operator.__name__, operator.__module__)
+    without = {"MaintainOperator", "PlanMaintenanceOperator"}
+    assert {operator.__name__ for operator in PageLink.operators} == {*operators.__all__} - without
+    assert bool(TidegatePlugin.operator_extra_links) == bool(TidegatePlugin.react_apps)
+
+
+@pytest.mark.parametrize(
+    ("dag_id", "run_id", "task_id", "chunk"), [("orders", "odd+run~2:7", "plan", -1), ("orders__replay", "chunks", "load", 3)]
+)
+def test_a_task_leads_to_the_page_of_its_run(
+    links: Callable[..., Any], dag_id: str, run_id: str, task_id: str, chunk: int
+) -> None:
+    """While the run is still going, whatever its id is; every chunk to the same one. A relative address keeps a base path."""
+    add_run(dag_id, run_id, "running")
+    add_task(dag_id, run_id, task_id, "running", map_index=chunk)
+    found = links(dag_id, run_id, task_id, chunk)
+    assert found == {"Tidegate": f"dags/{dag_id}/runs/{quote(run_id, safe='')}/plugin/range"}
+
+
+def test_the_task_of_a_stranger_has_no_link(links: Callable[..., Any]) -> None:
+    """Airflow matches mapped tasks by the name of their class alone."""
+
+    class LoadOperator(BaseOperator):
+        def __init__(self, *, chunks: list[int], **more: Any) -> None:
+            super().__init__(**more)
+            self.chunks = chunks
+
+    with DAG("strange", schedule=None) as dag:
+        LoadOperator.partial(task_id="load").expand(chunks=[[0, 1], [2]])
+    add_dag(dag)
+    add_run("strange", "r", "running")
+    add_task("strange", "r", "load", "running", map_index=0)
+    assert links("strange", "r", "load", 0) == {"Tidegate": None}

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import json
 import socket
-from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset, AssetAlias
+from airflow.sdk import AssetAlias
 from airflow.sdk._shared.observability.metrics import stats as airflow_stats
-from airflow.sdk.exceptions import AirflowException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 from jinja2 import Template
 
-from tests.dags.ports import use_ports
+from tests.dags.ports import Run, batch_of, finish_of, load_of, replay_by, use_ports
 from tidegate.airflow import notes
 from tidegate.airflow.dags.factory import replay_dag
-from tidegate.airflow.operators import (
-    FinishOperator,
-    LoadOperator,
-    PlanOperator,
-    PlanReplayOperator,
-)
+from tidegate.airflow.operators import LoadOperator, PlanOperator, PlanReplayOperator
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import RequestError, SparkJobFailed, TopicRecreated
 from tidegate.core.model.ranges import TopicPartition
@@ -42,40 +35,6 @@ MOST_BYTES = 4096
 TOPIC = "a_topic_with_a_long_name_as_they_are_in_companies"
 TABLE = "lake.a.b"
 PIPELINE = Pipeline("p", Source((TOPIC,)), "m:f", Sink(TABLE), limits=Limits(None))
-
-
-class Run:
-    """A DAG run whose tasks are executed one after the other; their XComs and events are kept as JSON, as by Airflow."""
-
-    def __init__(self, run_id: str, params: Mapping[str, Any] | None = None, run_type: str = "manual", **dag_run: Any) -> None:
-        self.run_id, self.params = run_id, dict(params or {})
-        self.cleared = 0  # tries more than the task has of itself, as Airflow adds them
-        known = {"clear_number": 0, **dag_run}
-        self.dag_run = SimpleNamespace(run_type=run_type, **known)
-        self.xcoms: dict[tuple[str, str], str] = {}
-        self.events: dict[str, str] = {}
-
-    def execute(self, task: Any) -> Any:
-        def push(key: str, value: Any) -> None:
-            self.xcoms[task.task_id, key] = json.dumps(value)
-
-        def pull(task_ids: str, key: str = "return_value") -> Any:
-            return json.loads(self.xcoms.get((task_ids, key), "null"))
-
-        outlets: dict[Any, Any] = defaultdict(lambda: SimpleNamespace(extra={}, add=self._add))
-        max_tries = task.retries + self.cleared
-        ti = SimpleNamespace(xcom_push=push, xcom_pull=pull, try_number=1, max_tries=max_tries, map_index=0, start_date=None)
-        context = {"ti": ti, "run_id": self.run_id, "params": self.params, "dag_run": self.dag_run, "outlet_events": outlets}
-        returned = task.execute(context)
-        push("return_value", returned)
-        self.events |= {o.name: json.dumps(outlets[o].extra) for o in task.outlets if isinstance(o, Asset) and o in outlets}
-        return returned
-
-    def _add(self, asset: Asset, extra: dict[str, Any]) -> None:
-        self.events[asset.name] = json.dumps(extra)
-
-    def largest(self) -> int:
-        return max(map(len, [*self.xcoms.values(), *self.events.values()]))
 
 
 @pytest.fixture
@@ -97,25 +56,15 @@ def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader)
 
 
 def batch(run: Run, *, commit: bool = True, pipeline: Pipeline = PIPELINE) -> Run:
-    """A run of the pipeline."""
-    run.execute(PlanOperator(task_id="plan", pipeline=pipeline))
-    run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path()))
-    if commit:
-        run.execute(FinishOperator(task_id="commit", pipeline=pipeline))
-    return run
-
-
-def load_of(chunks: Any) -> LoadOperator:
-    """A load of the pipeline's replay."""
-    return LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path(), chunks=chunks)
+    return batch_of(run, pipeline, commit=commit)
 
 
 def replayed(run: Run) -> Run:
-    """A run of the pipeline's replay."""
-    for chunks in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)):
-        run.execute(load_of(chunks))
-    run.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
-    return run
+    return replay_by(run, PIPELINE)
+
+
+def largest(run: Run) -> int:
+    return max(map(len, [*run.xcoms.values(), *map(json.dumps, run.events.values())]))
 
 
 def cursor(store: MemoryStore) -> Cursor:
@@ -125,10 +74,10 @@ def cursor(store: MemoryStore) -> Cursor:
 def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) -> None:
     """The ranges are in the saved range, by its key; the commit judges them all the same."""
     run = batch(Run("r1"))
-    assert run.largest() < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
+    assert largest(run) < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
     at = cursor(store)
     assert (at.seq, len(at.at.offsets)) == (1, PARTITIONS)
-    event = json.loads(run.events[TABLE])
+    event = run.events[TABLE]
     assert event["offsets"] == event["rows"] == sum(at.at.offsets.values())
     assert (event["pipeline"], event["seq"], event["snapshot"], event["transform"]) == ("p", 1, 1, "m:f@1")
     assert event["key"] in store.values
@@ -145,7 +94,7 @@ def test_a_load_reads_the_topics_that_were_planned_and_no_others_of_their_names(
     run = Run("r1")
     run.execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
     world.ids[TOPIC] = "another"
-    load_it = LoadOperator(task_id="load", pipeline=replace(PIPELINE, wait_s=0), spark_jobs=Path())
+    load_it = load_of(replace(PIPELINE, wait_s=0))
     with pytest.raises(TopicRecreated, match="since this was planned: its id is another"):
         run.execute(load_it)
     assert sink.found == []
@@ -155,7 +104,7 @@ def test_a_load_reads_the_topics_that_were_planned_and_no_others_of_their_names(
     assert run.execute(load_it)["landed_before"]
     world.away = True
     assert run.execute(load_it)["landed_before"]
-    run.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
+    run.execute(finish_of(PIPELINE))
 
 
 def test_a_load_knows_the_names_that_its_pipeline_had(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,10 +131,7 @@ def test_a_run_loads_and_commits_what_it_planned_itself(
     first = batch(Run("r1"))
     run = Run("r2")
     run.xcoms["plan", "return_value"] = json.dumps(edited(json.loads(first.xcoms["plan", "return_value"])))
-    for task in (
-        LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path()),
-        FinishOperator(task_id="commit", pipeline=PIPELINE),
-    ):
+    for task in (load_of(PIPELINE), finish_of(PIPELINE)):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
             run.execute(task)
     assert (len(sink.found), cursor(store).seq) == (1, 1)
@@ -197,14 +143,14 @@ def test_a_load_of_a_replay_takes_the_numbers_of_chunks_and_nothing_else(edited:
     run = Run("r1")
     run.xcoms["plan", "replay"] = json.dumps({"key": f"tidegate.p.replay.0000000001.00000000.{run_key('r1')}"})
     with pytest.raises(RequestError, match=r"XCom of this run's plan task.*Clear the run's plan task"):
-        run.execute(load_of(edited))
+        run.load(PIPELINE, edited)
 
 
 @pytest.mark.parametrize(("chunks", "label"), [([6, 7], "chunk 6, 7"), ([6], "chunk 6"), (6, "chunk 6"), (None, "chunk None")])
 def test_a_task_of_a_replay_is_labelled_by_its_chunks(chunks: Any, label: str) -> None:
     """Where a label cannot be made, Airflow shows that error in the place of the task's own."""
     template = replay_dag(PIPELINE, spark_jobs=Path()).get_task("load").map_index_template
-    assert Template(str(template)).render(task=load_of(chunks)) == label
+    assert Template(str(template)).render(task=load_of(PIPELINE, chunks)) == label
 
 
 @pytest.mark.slow
@@ -213,10 +159,7 @@ def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) ->
     batch(Run("r1"))
     first, run = replayed(Run("r2", {"batches": "1"})), Run("r3", {"batches": "1"})
     run.xcoms["plan", "replay"] = first.xcoms["plan", "replay"]
-    for task in (
-        load_of([0]),
-        FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True),
-    ):
+    for task in (load_of(PIPELINE, [0]), finish_of(PIPELINE, replays=True)):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
             run.execute(task)
     assert len(sink.found) == 2
@@ -231,7 +174,7 @@ def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between
     run = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS})
     chunks = [n for turn in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)) for n in turn]
     assert chunks == [0, 1]
-    run.execute(load_of(chunks))
+    run.load(PIPELINE, chunks)
     before, real = len(sink.found), FakeRunner.run
 
     def second_fails(self: FakeRunner, job: LoadJob) -> LoadResult:
@@ -243,8 +186,8 @@ def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between
     with monkeypatch.context() as patched:
         patched.setattr(FakeRunner, "run", second_fails)
         with pytest.raises(SparkJobFailed):
-            run.execute(load_of(chunks))
-    run.execute(load_of(chunks))
+            run.load(PIPELINE, chunks)
+    run.load(PIPELINE, chunks)
     assert {receipt.load.seq for receipt in sink.found[before:]} == {0, 1}
 
 
@@ -254,7 +197,7 @@ def test_a_task_that_is_stopped_begins_no_other_chunk(sink: FakeReader, monkeypa
     batch(Run("r1"))
     run, real = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS}), FakeRunner.run
     run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    before, task = len(sink.found), load_of([0, 1])
+    before, task = len(sink.found), load_of(PIPELINE, [0, 1])
 
     def stopped(self: FakeRunner, job: LoadJob) -> LoadResult:
         result = real(self, job)
@@ -284,10 +227,9 @@ def test_tasks_count_a_batch_once_and_the_runs_that_found_nothing(monkeypatch: p
     run = batch(Run("r1"))
     assert {"tidegate.batch.committed.p", "tidegate.batch.rows.p", "tidegate.batch.seq.p"} <= {*sent}
     sent.clear()
-    run.execute(FinishOperator(task_id="commit", pipeline=PIPELINE))
+    run.execute(finish_of(PIPELINE))
     assert sent == []
-    with pytest.raises(AirflowSkipException):
-        Run("r2").execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+    Run("r2").skips(PlanOperator(task_id="plan", pipeline=PIPELINE))
     assert sent == ["tidegate.lag.records.p", "tidegate.lag.seconds.p", "tidegate.batch.skipped.p"]
 
 
@@ -302,8 +244,7 @@ def test_metrics_arrive_where_airflow_sends_them(monkeypatch: pytest.MonkeyPatch
             monkeypatch.setattr(airflow_stats, name, None)
         stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
         batch(Run("r1"))
-        with pytest.raises(AirflowSkipException):
-            Run("r2").execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+        Run("r2").skips(PlanOperator(task_id="plan", pipeline=PIPELINE))
         lines: list[str] = []
         while not lines or "skipped" not in lines[-1]:
             lines += statsd.recv(65_536).decode().splitlines()
@@ -334,11 +275,10 @@ def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
     """Dry or in earnest; only the list of chunks grows, with the chunks."""
     batch(Run("r1"))
     run = replayed(Run("r2", {"batches": "1"}))
-    assert run.largest() < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
+    assert largest(run) < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
     dry = Run("r3", {"batches": "1", "dry_run": True})
-    with pytest.raises(AirflowSkipException):
-        dry.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    assert dry.largest() < MOST_BYTES
+    dry.skips(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+    assert largest(dry) < MOST_BYTES
     told = json.loads(dry.xcoms["plan", "dry_run"])
     assert told["partitions"] == PARTITIONS
     assert told["replaces_count"] == len(told["replaces"]) == 1
@@ -347,11 +287,11 @@ def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
 def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> None:
     """Whoever is scheduled on the asset sees that rows changed; nobody is scheduled on a trial."""
     batch(Run("r1"))
-    event = json.loads(replayed(Run("r2", {"batches": "1"})).events[TABLE])
+    event = replayed(Run("r2", {"batches": "1"})).events[TABLE]
     assert (event["pipeline"], event["run_id"], event["chunks"]) == ("p", "r2", 1)
     assert event["rows"] == event["offsets"] > PARTITIONS
     assert replayed(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
-    verify = FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True)
+    verify = finish_of(PIPELINE, replays=True)
     assert verify.outlets == [AssetAlias(name="p__replay")]
 
 
@@ -376,6 +316,6 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
     if errors:
         again = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS, "table": f"{TABLE}_trial"})
         again.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-        assert len(again.execute(load_of([0, 1]))) == 2
-        again.execute(FinishOperator(task_id="verify", pipeline=PIPELINE, replays=True))
+        assert len(again.load(PIPELINE, [0, 1])) == 2
+        again.execute(finish_of(PIPELINE, replays=True))
         assert json.loads(again.xcoms["verify", notes.XCOM_KEY]).startswith("rows of broken records: 6,")

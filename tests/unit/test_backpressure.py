@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.records import changed, cursor_of
 from tests.unit.world import P0, World
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
-from tidegate.core.model.errors import ConfigError, StateCorrupt
+from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.rebuild import rebuild
@@ -59,15 +59,34 @@ def run(world: World, run_id: str, run_s: float) -> Planned:
 def test_the_first_batch_is_bounded_and_each_next_one_by_what_the_last_ones_took() -> None:
     """The bound aims at 0.9 of the interval; bound and terms are in the saved range, what was learned in the cursor."""
     world = limited()
-    first = run(world, "run1", run_s=3.0)
-    assert first.saved.why.rate == RateBound("target", 10, terms={}, limiting=True)
-    assert total_count(first.saved.load.ranges) == 10
-    assert first.saved.remaining == 990
-    assert first.saved.why.decisions[0].until_reason == "backpressure"
+    first = run(world, "run1", run_s=3.0).saved
+    assert first.why.rate == RateBound("target", 10, terms={}, limiting=True)
+    assert (total_count(first.load.ranges), first.remaining) == (10, 990)
+    assert first.why.decisions[0].until_reason == "backpressure"
     second = rate(world.planned("run2"))
     assert (second.records, second.terms) == (30, {"a (s)": 0.0, "b (s/record)": pytest.approx(0.3)})
-    assert world.cursor.remaining == 990
-    assert world.cursor.pace.timings == (took(10, 3.0, 1),)
+    assert (world.cursor.remaining, world.cursor.pace.timings) == (990, (took(10, 3.0, 1),))
+
+
+@pytest.mark.parametrize(
+    ("policy", "limits", "bound", "read", "after"),
+    [
+        # max_records cuts a batch below the policy's bound, and does not lower it
+        (Backpressure("target"), Limits(max_records=4, interval_s=10), 10_000, 4, {"bound": 10_000}),
+        # static bounds every batch as max_records does, so that policies can be compared
+        (Backpressure("static", max_records=7), Limits(interval_s=10), 7, 7, {"policy": "static"}),
+    ],
+)
+def test_a_batch_is_bounded_by_its_policy_and_by_the_limits_of_the_pipeline(
+    policy: Backpressure, limits: Limits, bound: int, read: int, after: dict[str, Any]
+) -> None:
+    """By the smaller one of the two."""
+    world = limited(limits=limits, backpressure=policy)
+    for n in range(3):
+        saved = run(world, f"run{n}", run_s=3.0).saved
+        assert saved.why.rate == RateBound(str(policy.policy), bound, terms={}, limiting=read == bound)
+        assert total_count(saved.load.ranges) == read
+    assert world.cursor.pace.rate_state["state"].items() >= after.items()
 
 
 def test_a_month_in_which_the_dag_was_paused_lowers_no_bound() -> None:
@@ -87,10 +106,9 @@ def test_a_batch_whose_time_is_not_known_teaches_nothing() -> None:
     """It was cleared, retried, or landed in an earlier try."""
     world = limited()
     run(world, "run1", run_s=3.0)
-    state = world.cursor.pace.rate_state
+    before = world.cursor.pace
     world.run("run2")
-    assert world.cursor.pace.rate_state == state
-    assert len(world.cursor.pace.timings) == 1
+    assert (world.cursor.pace.rate_state, len(world.cursor.pace.timings)) == (before.rate_state, 1)
 
 
 def test_the_bound_is_shared_by_lag_within_the_rate_of_each_partition_and_raised_to_the_minimum() -> None:
@@ -125,15 +143,6 @@ def test_a_batch_of_all_that_its_partitions_are_given_is_full(lags: dict[int, in
     world = World(pipeline=replace(PIPELINE, backpressure=Backpressure("target", initial_records=bound)), brokers=brokers)
     full = rate(run(world, "run1", run_s=0.001)).limiting or sum(lags.values()) >= 0.95 * bound
     assert (world.cursor.pace.rate_state["state"]["bound"] > bound) == full
-
-
-def test_max_records_of_the_pipeline_is_a_limit_beside_the_policy() -> None:
-    """A batch that it cuts is smaller than the policy's bound, and does not lower it."""
-    world = limited(limits=Limits(max_records=4, interval_s=10), backpressure=Backpressure("target"))
-    saved = run(world, "run1", run_s=3.0).saved
-    assert total_count(saved.load.ranges) == 4
-    assert saved.why.rate == RateBound("target", 10_000, terms={}, limiting=False)
-    assert world.cursor.pace.rate_state["state"]["bound"] == 10_000
 
 
 def test_whoever_triggers_a_run_with_max_records_gets_them() -> None:
@@ -186,16 +195,6 @@ def test_while_it_catches_up_a_run_may_fill_the_interval() -> None:
     assert done.cursor.pace.rate_state["state"]["bound"] == 30
     pid = RateControl({"policy": "pid"}, 10.0)
     assert pid.observed({}, took(9, 3.0, 1), catching_up=True) == pid.observed({}, took(9, 3.0, 1))
-
-
-def test_the_static_policy_bounds_every_batch() -> None:
-    """As `limits.max_records`, but through the policy, so that policies can be compared."""
-    world = limited(backpressure=Backpressure("static", max_records=7))
-    for n in range(3):
-        planned = run(world, f"run{n}", run_s=3.0)
-        assert planned.saved.why.rate == RateBound("static", 7, terms={}, limiting=True)
-    assert world.cursor.pace.rate_state["state"] == {"policy": "static"}
-    assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).rate_control is None
 
 
 def test_the_terms_of_pid_are_its_rate_and_error() -> None:
@@ -265,12 +264,6 @@ def test_a_saved_range_keeps_its_bound_and_one_that_is_not_is_refused_by_name() 
             SavedRange.from_json({**value, "rate": poison})
 
 
-def test_settings_that_no_policy_takes_are_refused_when_they_are_stated() -> None:
-    """Not when the first batch is planned."""
-    with pytest.raises(ConfigError, match="interval_s"):
-        RateControl({"policy": "target"}, 0.0)
-
-
 def kept_up(records: int, *, batches: int = 8, interval_s: float | None = 10) -> World:
     """A pipeline of batches that took 1 s and 0.1 s a record, and for which that many records have arrived in the last 10 s."""
     world = limited(limits=Limits(interval_s=interval_s), backpressure=Backpressure(), log_end=0)
@@ -291,52 +284,47 @@ def advised(world: World) -> Advice:
     return advice
 
 
-def test_a_plan_says_when_the_interval_cannot_hold_what_arrives() -> None:
+@pytest.mark.parametrize(
+    ("arrived", "holds", "verdict"),
+    [
+        (95, False, "falls behind at any interval: 9.5 records/s arrive"),
+        (85, False, "8.5 records/s arrive, and a run every 10 s loads at most 8 records/s"),
+        (85, False, "it would keep up with an interval of 20 s or longer"),
+        (50, True, "5 records/s"),
+    ],
+)
+def test_a_plan_says_when_the_interval_cannot_hold_what_arrives(arrived: int, verdict: str, *, holds: bool) -> None:
     """By what its last batches took, and what has come since the last one."""
-    advice = advised(kept_up(95))
-    assert not advice.holds
-    assert "falls behind at any interval: 9.5 records/s arrive" in advice.verdict
-    tight = advised(kept_up(85))
-    assert not tight.holds
-    assert "8.5 records/s arrive, and a run every 10 s loads at most 8 records/s" in tight.verdict
-    assert "it would keep up with an interval of 20 s or longer" in tight.verdict
-    well = advised(kept_up(50))
-    assert well.holds
-    assert (round(well.a, 3), round(well.b, 3), well.arrival_rate) == (1.0, 0.1, 5.0)
-
-
-def test_what_the_last_batch_left_behind_has_not_arrived_since() -> None:
-    """A backlog is no arrival."""
-    world = kept_up(500)
-    world.pipeline = replace(world.pipeline, limits=Limits(interval_s=10, max_records=480))
-    world.run("behind")
-    world.now_ms += 9_999
-    advice = advised(world)
-    assert (advice.arrival_rate, advice.backlog) == (0.0, 20)
+    advice = advised(kept_up(arrived))
+    assert (advice.holds, verdict in advice.verdict) == (holds, True)
+    assert (round(advice.a, 3), round(advice.b, 3), advice.arrival_rate) == (1.0, 0.1, arrived / 10)
 
 
 @pytest.mark.parametrize(
-    ("batches", "interval_s", "forget"),
-    [(7, 10, False), (8, None, False), (8, 10, True)],
-    ids=["few", "none", "clock"],
+    ("batches", "interval_s", "change"),
+    [(7, 10, {}), (8, None, {}), *((8, 10, {"fired_at_ms": poison}) for poison in (10**12, "x", float("nan"), -1, 10**30))],
 )
-def test_nothing_is_said_where_too_little_is_known(batches: int, interval_s: float | None, *, forget: bool) -> None:
-    """Too few batches, a pipeline that has no interval, or a clock that stands still; an adopted range is not judged either."""
+def test_nothing_is_said_where_too_little_is_known(batches: int, interval_s: float | None, change: dict[str, Any]) -> None:
+    """Too few batches, no interval, a clock that went back, or a time that is none; an adopted range is not judged either."""
     world = kept_up(95, batches=batches, interval_s=interval_s)
-    if forget:
-        world.now_ms = (world.cursor.fired_at_ms or 0) - 1
-    planned = world.planned("next")
-    assert planned.remarks.advice is None
+    Ledger(world.store, "p").save_cursor(Cursor.from_json({**world.cursor.to_json(), **change}))
+    assert world.planned("next").remarks.advice is None
     assert world.planned("other").remarks.advice is None
     empty = tuple(took(0, 1.0, n, bound=1) for n in range(8))
     assert outlook(PIPELINE, cursor_of("p", fired_at_ms=1, timings=empty), Watermarks({}, {}), now_ms=2) is None
 
 
 def test_what_a_new_partition_holds_has_not_arrived_since() -> None:
-    """A topic that is added brings its past along."""
+    """A topic that is added brings its past along. Nor has a backlog that the last batch left behind."""
     world = kept_up(50)
     world.brokers.latest[P1] = 10**6
     assert advised(world).arrival_rate == 5.0
+    world = kept_up(500)
+    world.pipeline = replace(world.pipeline, limits=Limits(interval_s=10, max_records=480))
+    world.run("behind")
+    world.now_ms += 9_999
+    advice = advised(world)
+    assert (advice.arrival_rate, advice.backlog) == (0.0, 20)
 
 
 @pytest.mark.parametrize("spark", [Spark(), Spark(cores=2), Spark(max_executors=4)])
@@ -358,12 +346,3 @@ def test_a_rebuilt_cursor_knows_what_earlier_batches_took() -> None:
     before = changed(world.cursor, record_bytes=7.0)
     after = rebuild("p", world.sink.found, before=before).cursor
     assert after.pace == replace(before.pace, timing=None)
-
-
-@pytest.mark.parametrize("poison", ["x", float("nan"), -1, 10**30])
-def test_a_time_that_is_none_costs_only_the_advice(poison: Any) -> None:
-    """In the cursor, from which a plan goes on as without it."""
-    world = kept_up(50)
-    text = {**world.cursor.to_json(), "fired_at_ms": poison}
-    Ledger(world.store, "p").save_cursor(Cursor.from_json(text))
-    assert world.planned("next").remarks.advice is None

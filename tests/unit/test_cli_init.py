@@ -1,20 +1,25 @@
-"""Laws of `tidegate init`. In an Airflow of its own: `tests/e2e/test_installed_wheel.py`."""
+"""Laws of `tidegate init` and `check` on files alone. In an Airflow of its own: `tests/e2e/test_installed_wheel.py`."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
+from contextlib import nullcontext
 from pathlib import Path
-from typing import Any, Self
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner
 
-from tidegate.cli import commands
+from tidegate.cli import check, commands
 from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
-from tidegate.core.model.errors import PlatformError, RequestError
-from tidegate.pipelines import load_pipeline
+from tidegate.cli.shared import the_pipeline
+from tidegate.core.model.errors import ConfigError, PlatformError, RequestError
+from tidegate.pipelines import load_pipeline, pipelines_of, spark_jobs_of
+from tidegate.testing.fakes import FakeReader, MemoryStore
 
 REPO = Path(__file__).parents[2]
 
@@ -52,50 +57,23 @@ def test_what_init_writes_is_valid_at_once(tmp_path: Path, name: str) -> None:
         assert json.loads(checked.stdout) == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
 
-def test_the_current_folder_is_the_default(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The command is run in the DAG folder itself."""
+def test_init_keeps_every_file_that_exists_and_marks_what_is_other_than_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twice in one folder, here the current one; an older DAG file may read other folders than those beside it."""
     monkeypatch.chdir(tmp_path)
-    assert init()["written"] == list(FILES)
-
-
-def test_init_keeps_every_file_that_exists(tmp_path: Path) -> None:
-    """Twice in one folder, and beside files of the same names with other content, which stay as they are."""
-    own = tmp_path / PIPELINE
-    own.parent.mkdir()
-    own.write_text("mine")
-    (tmp_path / "other.py").write_text("mine, too")
-    first = init(tmp_path)
-    assert first["kept"] == [str(own)]
-    assert len(first["written"]) == len(FILES) - 1
+    Path(PIPELINE).parent.mkdir()
+    for own in (PIPELINE, "other.py"):
+        Path(own).write_text("mine")
+    assert init() == {"written": [file for file in FILES if file != PIPELINE], "kept": [PIPELINE]}
     before = tree(tmp_path)
-    assert (before[PIPELINE], before["other.py"]) == ("mine", "mine, too")
-    assert init(tmp_path) == {"written": [], "kept": [str(tmp_path / file) for file in FILES]}
+    assert (before[PIPELINE], before["other.py"]) == ("mine", "mine")
+    assert init() == {"written": [], "kept": [*FILES]}
     assert tree(tmp_path) == before
-
-
-def test_a_kept_file_with_other_content_is_marked(tmp_path: Path) -> None:
-    """An older DAG file may read other folders than those that are written beside it."""
-    init(tmp_path)
-    (tmp_path / "tidegate_dags.py").write_text("# of an earlier version")
-    kept = [
-        line for line in CliRunner().invoke(commands(), ["init", str(tmp_path)]).output.splitlines() if line.startswith("kept")
-    ]
-    assert ["with other content" in line for line in kept] == ["tidegate_dags.py" in line for line in kept]
-    assert len(kept) == len(FILES)
-
-
-def test_the_text_names_files_connections_and_catalog(tmp_path: Path) -> None:
-    """And a folder whose name a shell would split is quoted."""
-    folder = tmp_path / "my dags"
-    (folder / "pipelines").mkdir(parents=True)
-    (folder / PIPELINE).touch()
-    ended = CliRunner().invoke(commands(), ["init", str(folder)])
-    assert ended.exit_code == 0, ended.output
-    assert f"written  {folder / 'tidegate_dags.py'}\n" in ended.stdout
-    assert f"kept     {folder / PIPELINE}  (it existed, with other content)\n" in ended.stdout
-    pipeline = load_pipeline(EXAMPLE / PIPELINE)
-    for name in (pipeline.source.connection, pipeline.spark.connection, "PYICEBERG_CATALOG__LAKE__URI", f"'{folder}'"):
-        assert name in ended.stdout
+    kept = [line for line in CliRunner().invoke(commands(), ["init"]).output.splitlines() if line.startswith("kept")]
+    assert (
+        ["with other content" in line for line in kept] == [PIPELINE in line for line in kept] == [f == PIPELINE for f in FILES]
+    )
 
 
 def test_links_to_folders_and_files_are_used(tmp_path: Path) -> None:
@@ -126,67 +104,40 @@ def test_links_to_folders_and_files_are_used(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path, obstacle: Any, message: str) -> None:
-    """By its name, as one message."""
+    """By its name, as one message; so is a name that no folder can have."""
     folder = tmp_path / "dags"
     folder.mkdir()
     obstacle(folder)
     before = tree(tmp_path)
     with pytest.raises(RequestError, match=message):
         write_example(folder)
-    assert tree(tmp_path) == before
-
-
-def test_a_name_that_no_folder_can_have_is_refused(tmp_path: Path) -> None:
-    """The file system says why."""
     with pytest.raises(RequestError, match="cannot be read: File name too long"):
         write_example(tmp_path / ("a" * 300))
+    assert tree(tmp_path) == before
 
 
 def test_a_file_that_cannot_be_written_is_named_and_no_part_of_it_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was written before stays, and the next call goes on from there."""
-    full = False
-
-    class Full:
-        """An open file on a disk without space."""
-
-        def __init__(self, path: Path) -> None:
-            path.touch()
-
-        def __enter__(self) -> Self:
-            return self
-
-        def __exit__(self, *_: object) -> None: ...
-
-        def write(self, _: bytes) -> None:
-            raise OSError(28, "No space left on device")
-
     opened = Path.open
 
     def open_(path: Path, mode: str = "r", *rest: Any, **options: Any) -> Any:
-        return Full(path) if full and mode == "xb" and path.name == "orders.yaml" else opened(path, mode, *rest, **options)
+        if mode != "xb" or path.name != "orders.yaml":
+            return opened(path, mode, *rest, **options)
+        path.touch()  # as a disk without space leaves it
+        full = mock.MagicMock()
+        full.__enter__.return_value.write.side_effect = OSError(28, "No space left on device")
+        full.__exit__.return_value = None
+        return full
 
-    monkeypatch.setattr(Path, "open", open_)
-    full = True
-    with pytest.raises(RequestError, match=r"orders.yaml cannot be written: No space left"):
-        write_example(tmp_path)
-    assert tree(tmp_path).keys() == {"tidegate_dags.py"}
-    full = False
-    done = write_example(tmp_path)
-    assert [file.name for file in done.kept] == ["tidegate_dags.py"]
-    assert tree(tmp_path).keys() == set(FILES)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_folder_that_is_not_writable_is_refused(tmp_path: Path) -> None:
-    """Nothing is written."""
-    tmp_path.chmod(0o500)
-    try:
-        with pytest.raises(RequestError, match="cannot be written: Permission denied"):
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "open", open_)
+        with pytest.raises(RequestError, match=r"orders.yaml cannot be written: No space left"):
             write_example(tmp_path)
-    finally:
-        tmp_path.chmod(0o700)
+    assert tree(tmp_path).keys() == {"tidegate_dags.py"}
+    assert [file.name for file in write_example(tmp_path).kept] == ["tidegate_dags.py"]
+    assert tree(tmp_path).keys() == set(FILES)
 
 
 def test_the_readme_has_the_same_first_pipeline(tmp_path: Path) -> None:
@@ -206,3 +157,109 @@ def test_the_embedded_airflow_is_not_started_where_it_would_find_no_dags(tmp_pat
     assert isinstance(ended.exception, PlatformError)
     assert "is a DAG folder" in str(ended.exception)
     assert not (tmp_path / ".tidegate").exists()
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """With one module of transforms, and no Airflow."""
+    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
+    for folder in ("dags/pipelines", "dags/receivers", "spark_jobs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "spark_jobs" / "rows.py").write_text("def f(records): return records\n")
+    return tmp_path
+
+
+def add(project: Path, name: str, text: str) -> None:
+    lines = f"{text}\nsource: {{topics: [a]}}\nsink: {{table: lake.a.{name}}}\n"
+    (project / "dags" / "pipelines" / f"{name}.yaml").write_text(lines)
+
+
+def checked(project: Path, code: int, *words: str) -> str:
+    """What a check prints that ends so."""
+    told = CliRunner().invoke(commands(), ["check", "--project", str(project), *words])
+    assert told.exit_code == code, told.output
+    return told.output
+
+
+def test_check_tells_all_faults_of_all_files_at_once(project: Path) -> None:
+    """In text and as JSON, with exit code 1."""
+    stated = {
+        "good": ("transform: rows:f", 0),
+        "no_function": ("transform: rows:g", 1),
+        "no_next": ("transform: rows:f\nreplay: {transforms: ['rows:f', 'next:f']}", 1),
+        "endless": (f"transform: rows:f\nretry_delay_s: .inf\ntags: ['{'x' * 200}']", 2),
+        "twice": ("transform: rows:f\ntransform: rows:f", 1),
+    }
+    for name, (text, _) in stated.items():
+        add(project, name, text)
+    faults = {entry["pipeline"]: entry["faults"] for entry in json.loads(checked(project, 1, "--json"))}
+    assert {name: len(found) for name, found in faults.items()} == {name: count for name, (_, count) in stated.items()}
+    assert faults["no_function"][0].startswith("pipelines/no_function.yaml: transform: module rows has no function g")
+    assert faults["no_next"][0].startswith("pipelines/no_next.yaml: replay.transforms: next:f: there is no module next")
+    printed = checked(project, 1)
+    assert all(fault in printed for found in faults.values() for fault in found)
+
+
+def test_check_warns_of_what_has_no_effect_and_accepts_it(project: Path) -> None:
+    """With exit code 0; the setting, why, and the fix."""
+    add(project, "idle", "transform: rows:f\ncatch_up: true")
+    assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in checked(project, 0).replace("\n", " ")
+
+
+def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that is another pipeline's is named, with exit code 1; one whose catalog does not answer is not checked."""
+    monkeypatch.setenv("TIDEGATE_AIRFLOW_URL", "http://airflow")
+    add(project, "new", "transform: rows:f")
+    sink = FakeReader(owners=frozenset({"old"}))
+    api = SimpleNamespace(pool_slots=lambda _: 1, parallelism=lambda: 32)
+    remote = SimpleNamespace(store=MemoryStore(), sink=sink, api=api)
+    monkeypatch.setattr(check, "open_remote", lambda _: nullcontext(remote))
+    assert "table lake.a.new belongs to pipeline old, not to new" in checked(project, 1)
+    sink.away = True
+    assert "table lake.a.new was not checked" in checked(project, 0)
+
+
+def test_check_covers_receivers_beside_the_pipelines(project: Path) -> None:
+    """A fault of one file hides no other, and a project may have receivers alone; their schema is printed by its own option."""
+    folder = project / "dags" / "receivers"
+    (folder / "posts.yaml").write_text("kind: http\ntopic: orders\nlisten: {port: 8080}\n")
+    assert checked(project, 0) == "valid  posts: http://127.0.0.1:8080 -> topic orders\n"
+    (folder / "lines.yaml").write_text("kind: tcp_server\ntopic: orders\nlisten: {port: 0}\n")
+    (folder / "log.yml").touch()
+    checks = {check["receiver"]: check for check in json.loads(checked(project, 1, "--json"))}
+    assert {name: check["valid"] for name, check in checks.items()} == {"lines": False, "posts": True, "log": False}
+    assert checks["lines"]["faults"] == ["receivers/lines.yaml: listen.port: expected a port from 1 to 65535, got 0"]
+    told = CliRunner().invoke(commands(), ["check", "--receiver-schema"])
+    assert told.stdout == (REPO / "dags" / "receivers" / "receiver.schema.json").read_text()
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "../secrets", "."])
+def test_what_is_no_file_of_a_pipeline_is_refused_by_name(project: Path, name: str) -> None:
+    """No name leads out of the folder, and none is too long to be looked up."""
+    (project / "dags" / "secrets.yaml").touch()
+    with pytest.raises(RequestError, match="there is no pipeline"):
+        the_pipeline(project, name)
+
+
+@pytest.mark.parametrize(
+    ("folders", "pipelines", "spark_jobs"),
+    [
+        ([], "dags/pipelines", "spark_jobs"),
+        (["dags/pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
+        (["pipelines", "spark_jobs"], "pipelines", "spark_jobs"),
+        (["dags/pipelines", "dags/spark_jobs"], "dags/pipelines", "dags/spark_jobs"),
+        (["dags/pipelines", "pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
+        (["dags/pipelines", "dags/spark_jobs", "spark_jobs"], "dags/pipelines", None),
+    ],
+)
+def test_a_project_is_a_checkout_or_a_dag_folder_or_holds_one(
+    tmp_path: Path, folders: list[str], pipelines: str, spark_jobs: str | None
+) -> None:
+    """A checkout's folders come first, and are missed where there is nothing. Of two folders of transforms none is used."""
+    for folder in folders:
+        (tmp_path / folder).mkdir(parents=True)
+    assert pipelines_of(tmp_path) == tmp_path / pipelines
+    if spark_jobs is None:
+        with pytest.raises(ConfigError, match=r"two folders of transforms.*--project .*dags"):
+            spark_jobs_of(tmp_path)
+    assert spark_jobs_of(tmp_path if spark_jobs else tmp_path / "dags") == tmp_path / (spark_jobs or "dags/spark_jobs")

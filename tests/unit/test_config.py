@@ -34,6 +34,10 @@ def parse(settings: object, name: str = "orders") -> Pipeline:
     return parse_pipeline(name, settings, file="pipelines/orders.yaml")
 
 
+def start(topic: str) -> dict[str, Any]:
+    return {"offsets": {topic: {"0": 5, "3": 5}}}
+
+
 def test_four_settings_make_a_pipeline() -> None:
     """Everything else has a default."""
     assert parse(MINIMAL) == Pipeline("orders", Source(("orders",)), "transforms.orders:rows", Sink("lake.shop.orders"))
@@ -52,47 +56,28 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
     ("change", "fault"),
     [
         ({"source": {}}, "source.topics: expected exactly one of topics, pattern and assign, got 0"),
-        (
-            {"source": {"topics": ["a"], "pattern": "b"}},
-            "source.pattern: expected exactly one of topics, pattern and assign, got 2",
-        ),
-        ({"source": {"topics": ["a"], "exclude": ["b"]}}, "source.exclude: requires pattern, which is not set; set it, or"),
+        ({"source": {"topics": ["a"], "pattern": "b"}}, "source.pattern: expected exactly one of"),
+        ({"source": {"topics": ["a"], "exclude": ["b"]}}, "source.exclude: requires pattern, which is not set"),
         ({"source": {"topics": ["a", "a"]}}, 'source.topics[1]: "a" is in the list already; remove one of the two'),
-        (
-            {"source": {"topics": ["a b"]}},
-            "source.topics[0]: expected the name of a topic (1 to 249 letters, digits, dots, _ and -",
-        ),
-        ({"source": {"assign": {"a": []}}}, "source.assign.a: expected a list of different partitions, such as [0, 3], got []"),
+        ({"source": {"topics": ["a b"]}}, "source.topics[0]: expected the name of a topic"),
+        ({"source": {"assign": {"a": []}}}, "source.assign.a: expected a list of different partitions"),
         ({"source": {"assign": {"a": [0, -1]}}}, "source.assign.a[1]: expected the number of a partition"),
         ({"source": {"assign": {"a": [1, 1]}}}, "source.assign.a[1]: 1 is in the list already"),
         ({"source": {"assign": {".": [0]}}}, "source.assign: expected the name of a topic"),
         ({"source": {"topics": ["a"], "start": "now"}}, 'source.start: expected "earliest", "latest", {timestamp'),
-        (
-            {"source": {"topics": ["orders"], "start": {"offsets": {"oders": {"0": 5, "1": 5}}}}},
-            "source.start.offsets.oders: the pipeline reads only orders; did you mean orders?",
-        ),
-        (
-            {"source": {"pattern": "o.*", "start": {"offsets": {"orders": {"0": 5}, "a.b": {"0": 5}}}}},
-            "source.start.offsets.a.b: the pipeline reads only /o.*/",
-        ),
-        (
-            {"source": {"assign": {"orders": [3]}, "start": {"offsets": {"orders": {"0": 5, "3": 5}}}}},
-            "source.start.offsets.orders: the pipeline reads only orders[3]",
-        ),
-        ({"source": {"topics": ["a"], "contiguous": "yes"}}, "source.contiguous: expected true or false"),
-        ({"source": {"pattern": 5}}, "source.pattern: expected a regular expression"),
-        ({"source": "a"}, "source: expected a mapping of settings"),
+        ({"source": {"topics": ["orders"], "start": start("oders")}}, "source.start.offsets.oders: the pipeline reads only o"),
+        ({"source": {"pattern": "o.*", "start": start("a.b")}}, "source.start.offsets.a.b: the pipeline reads only /o.*/"),
+        ({"source": {"assign": {"a": [3]}, "start": start("a")}}, "source.start.offsets.a: the pipeline reads only a[3]"),
         ({"limits": {"max_record": 5}}, "limits.max_record: not a setting, expected one of"),
         ({"limits": {"\ud800": 5}}, r"limits.\ud800: not a setting, expected one of"),
         ({"limits": {1: 5}}, "limits.1: not a setting, expected one of"),
         ({"name": "orders"}, "name: not a setting, expected one of announce, backpressure, catch_up, dedupe, description"),
         ({"limits": {"max_records": True}}, "limits.max_records: expected a positive integer"),
-        ({"limits": {"interval_s": 0}}, "limits.interval_s: expected a number of seconds above 0"),
         ({"dedupe": {}}, "dedupe.window: required, but missing; expected a whole number of offsets"),
         ({"dedupe": None}, "dedupe: expected a mapping of settings"),
         ({"schedule": {"poll": "5s"}}, "schedule.lag: expected at least one of lag and max_delay, got none"),
         ({"schedule": {"lag": 1, "max_delay": "15 minutes"}}, "schedule.max_delay: expected a duration from 1s to 366d"),
-        ({"schedule": {"lag": 1, "max_delay": float("nan")}}, "schedule.max_delay: expected a duration from 1s to 366d"),
+        ({"schedule": {"lag": 1, "max_delay": float("nan")}}, "schedule.max_delay: expected a duration"),
         ({"schedule": {"lag": 1, "delay": 1}}, "schedule.delay: not a setting, expected one of lag, max_delay, poll"),
         ({"schedule": [50000]}, "schedule: expected five cron fields"),
         ({"schedule": {"lag": 5}, "limits": {"min_records": 10}}, "limits.min_records: would skip runs that schedule starts"),
@@ -102,23 +87,17 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
         ({"sink": {"table": "lake.a.b.c.all_data_files"}}, "sink.table: expected catalog.namespace.table"),
         ({"sink": {"table": f"lake.a.{'b' * 250}"}}, "sink.table: expected catalog.namespace.table of at most 247 characters"),
         ({"sink": {"table": "lake.a.b", "slots": 2**31}}, "sink.slots: expected a positive integer below 2^31"),
+        ({"sink": {"table": "a.b.c", "pool": ".."}}, "sink.pool: expected the name of an Airflow pool"),
         ({"transform": f"m:{'f' * 250}"}, "transform: expected module:function of at most 250 characters"),
         ({"tags": ["x" * 101]}, "tags[0]: expected a text of 1 to 100 characters"),
         ({"description": "x" * 1001}, "description: expected a text of at most 1000 characters"),
         ({"group": " "}, "group: expected the name of a consumer group of at most 255 characters"),
-        (
-            {"source": {"topics": ["a"], "connection": "my kafka"}},
-            "source.connection: expected the id of an Airflow connection",
-        ),
+        ({"source": {"topics": ["a"], "connection": "my kafka"}}, "source.connection: expected the id of an"),
         ({"retries": 1001}, "retries: expected an integer from 0 to 1000"),
         ({"retry_delay_s": 10**9}, "retry_delay_s: expected a number of seconds from 0 to 31622400 (366 days)"),
         ({"timeout_s": 10**9}, "timeout_s: expected a positive integer of at most 31622400 seconds"),
-        (
-            {"backpressure": {"policy": "target", "min_rate": 5}},
-            "backpressure.min_rate: is no setting of policy target; remove",
-        ),
+        ({"backpressure": {"policy": "target", "min_rate": 5}}, "backpressure.min_rate: is no setting of policy target"),
         ({"backpressure": {"initial_records": 5}}, "backpressure.initial_records: is no setting of policy static; remove it"),
-        ({"sink": {"table": "a.b.c", "pool": ".."}}, "sink.pool: expected the name of an Airflow pool"),
     ],
 )
 def test_a_fault_names_its_setting_and_what_is_allowed(change: dict[str, Any], fault: str) -> None:
@@ -164,9 +143,8 @@ def test_twelve_faults_of_a_file_are_twelve_lines() -> None:
 )
 def test_a_setting_in_the_wrong_place_is_told_where_it_belongs(change: dict[str, Any], meant: str) -> None:
     """Its name is looked for in the whole file before what is close to it in its own section."""
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises(ConfigError, match=rf"; did you mean {re.escape(meant)}\?$"):
         parse({**MINIMAL, **change})
-    assert str(caught.value).endswith(f"; did you mean {meant}?")
 
 
 @pytest.mark.parametrize(
@@ -196,26 +174,18 @@ def test_what_python_holds_and_airflow_or_kafka_do_not_is_refused(change: dict[s
     [
         ({"spark": {"min_executors": 3, "max_executors": 2}}, "spark.min_executors: 3 is above max_executors 2"),
         ({"backpressure": {"policy": "pid", "initial_rate": 1, "min_rate": 2}}, "initial_rate 1 is below min_rate 2"),
-        (
-            {"backpressure": {"policy": "target", "initial_records": 500}, "limits": {"max_records": 400}},
-            "backpressure: its first bound of 500 records is above limits.max_records 400",
-        ),
-        (
-            {"backpressure": {"max_records": 401}, "limits": {"max_records": 400}},
-            "its first bound of 401 records is above limits.max_records 400",
-        ),
-        (
-            {"backpressure": {"policy": "pid", "initial_rate": 10}, "limits": {"max_records": 400}, "schedule": "*/5 * * * *"},
-            "its first bound of 3000 records is above limits.max_records 400",
-        ),
+        ({"backpressure": {"policy": "target", "initial_records": 500}}, "500 records is above limits.max_records 400"),
+        ({"backpressure": {"max_records": 401}}, "bound of 401 records is above limits.max_records 400"),
+        ({"backpressure": {"policy": "pid", "initial_rate": 10}}, "bound of 3000 records is above limits.max_records 400"),
     ],
 )
 def test_limits_that_contradict_each_other_are_refused(change: dict[str, Any], words: str) -> None:
     """What nobody stated contradicts nothing: a default bound is cut by `max_records`."""
+    made = {**MINIMAL, "limits": {"max_records": 400}, "schedule": "*/5 * * * *", **change}
     with pytest.raises(ConfigError, match=re.escape(words)):
-        parse({**MINIMAL, **change})
+        parse(made)
     stated = {name: value for name, value in change.get("backpressure", {}).items() if name == "policy"}
-    assert parse({**MINIMAL, **change, "backpressure": stated, "spark": {}}).backpressure.settings["policy"]
+    assert parse({**made, "backpressure": stated, "spark": {}}).backpressure.settings["policy"]
 
 
 def test_any_value_is_shown_in_short() -> None:
@@ -226,30 +196,28 @@ def test_any_value_is_shown_in_short() -> None:
     for _ in range(40):
         bomb = [bomb] * 9
     for value in (endless, {date(2013, 1, 1): 1}, bomb):
-        with pytest.raises(ConfigError, match="description: expected a text") as caught:
-            parse({**MINIMAL, "description": value})
-        assert len(str(caught.value)) < 300
-        with pytest.raises(ConfigError, match="tags") as caught:
-            parse({**MINIMAL, "tags": value})
-        assert max(map(len, str(caught.value).splitlines())) < 300
+        with pytest.raises(ConfigError) as caught:
+            parse({**MINIMAL, "description": value, "tags": value})
+        lines = str(caught.value).splitlines()
+        assert {line.split(": ")[1].split("[")[0] for line in lines} == {"description", "tags"}
+        assert max(map(len, lines)) < 300
 
 
-def test_each_entry_that_is_at_fault_is_named_up_to_five_of_a_list() -> None:
+@pytest.mark.parametrize(
+    ("source", "faults", "more"),
+    [
+        ({"topics": ["a b", "a", "c d"]}, 2, 0),
+        ({"topics": ["a b"] * 12}, 6, 7),
+        ({"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}, 6, 11),
+    ],
+)
+def test_each_entry_that_is_at_fault_is_named_up_to_five_of_a_list(source: dict[str, object], faults: int, more: int) -> None:
     """Entries that are accepted are not; the rest is counted."""
     with pytest.raises(ConfigError) as caught:
-        parse({**MINIMAL, "source": {"topics": ["a b", "a", "c d"]}})
-    assert [line.split(": ")[1] for line in str(caught.value).splitlines()] == ["source.topics[0]", "source.topics[2]"]
-    sources: list[tuple[dict[str, object], int]] = [
-        ({"topics": ["a b"] * 12}, 7),
-        ({"assign": {"a": [-1] * 5, **{f"a {n}": [0] for n in range(11)}}}, 11),
-    ]
-    for source, more in sources:
-        with pytest.raises(ConfigError) as caught:
-            parse({**MINIMAL, "source": source})
-        lines = str(caught.value).splitlines()
-        assert len(lines) == caught.value.fields["faults"] == 6
-        (name,) = source
-        assert lines[-1] == f"pipelines/orders.yaml: source.{name}: entries that are not valid beside these: {more}"
+        parse({**MINIMAL, "source": source})
+    lines = str(caught.value).splitlines()
+    assert len(lines) == caught.value.fields["faults"] == faults
+    assert not more or lines[-1].endswith(f": entries that are not valid beside these: {more}")
 
 
 def test_what_is_missing_is_named_with_what_is_expected() -> None:
@@ -343,20 +311,9 @@ def test_no_two_runs_are_closer_than_the_shortest_gap(schedule: str) -> None:
 
 @pytest.mark.parametrize(
     "pattern",
-    [
-        "(",
-        "*",
-        "(a+)+$",
-        "(ab|a.)*x",
-        "(a?){50}",
-        "a?" * 30,
-        ".*.*.*.*.*",
-        "(a{1,3}){1,60}",
-        "(?>a+)+",
-        "((a|b?)c)*",
-        "a{99999999999}",
-    ],
-)
+    ["(", "*", "(a+)+$", "(ab|a.)*x", "(a?){50}", "a?" * 30, ".*.*.*.*.*", "(a{1,3}){1,60}", "(?>a+)+", "((a|b?)c)*",
+     "a{99999999999}"],
+)  # fmt: skip
 def test_a_pattern_whose_match_may_never_end_is_refused(pattern: str) -> None:
     """By `check`, not by a plan that hangs."""
     for source in ({"pattern": pattern}, {"pattern": "a", "exclude": [pattern]}):
@@ -381,11 +338,9 @@ def test_a_key_that_is_there_twice_is_a_fault_with_its_line(tmp_path: Path) -> N
     file.write_text("transform: m:f\nsink: {table: lake.a.b, table: lake.a.c}\nsource: {topics: [a]}\ntransform: m:g\n")
     with pytest.raises(ConfigError) as caught:
         load_pipeline(file)
-    shown = f"{tmp_path.name}/orders.yaml"
-    assert sorted(str(caught.value).splitlines()) == [
-        f'{shown}: line 2: the key "table" is repeated; keep one of the two',
-        f'{shown}: line 4: the key "transform" is repeated; keep one of the two',
-    ]
+    assert [line.split("orders.yaml: ")[1].split(";")[0] for line in sorted(str(caught.value).splitlines())] == [
+        'line 2: the key "table" is repeated', 'line 4: the key "transform" is repeated',
+    ]  # fmt: skip
     file.write_text("transform: m:f\nsink: {<<: {table: lake.a.b}, table: lake.a.c}\nsource: {topics: [a]}\n")
     assert load_pipeline(file).sink.table == "lake.a.c"
 
@@ -477,11 +432,6 @@ def test_names_that_keys_cannot_carry_are_refused(name: str) -> None:
         parse(MINIMAL, name)
 
 
-def test_the_replay_dag_is_named_after_the_pipeline() -> None:
-    """A name that no pipeline can have."""
-    assert parse(MINIMAL, "orders").replay_dag == "orders__replay"
-
-
 @pytest.mark.parametrize("settings", [None, [], "text"])
 def test_a_file_without_settings_is_refused(settings: object) -> None:
     """An empty file is not an empty pipeline."""
@@ -498,56 +448,42 @@ def test_every_pipeline_of_this_repo_is_valid() -> None:
         jsonschema.validate(yaml.safe_load(file.read_text()), json_schema())
 
 
-def test_files_that_name_one_table_are_broken_unless_they_share_it(tmp_path: Path) -> None:
-    """Each of them says so under its own name; other files are none the worse."""
-    for name, sink in {
-        "one": {},
-        "two": {},
-        "red": {"shared_with": ["blue"]},
-        "blue": {"shared_with": ["red"]},
-        "alone": {},
-    }.items():
-        table = {"one": "t", "two": "t", "red": "u", "blue": "u", "alone": "v"}[name]
-        settings = {**MINIMAL, "source": {"topics": [name]}, "sink": {"table": f"lake.a.{table}", **sink}}
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(settings))
-    found = {file.stem: value for file, value in load_pipelines(tmp_path).items()}
-    assert {name for name, value in found.items() if isinstance(value, ConfigError)} == {"one", "two"}
-    assert f"{tmp_path.name}/one.yaml: sink.table: lake.a.t is also the table of pipeline two" in str(found["one"])
-
-
 def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:
-    """Each file is a pipeline or an error."""
+    """Each file is a pipeline or an error; one of another ending is named, since its DAG would never appear."""
     (tmp_path / "good.yaml").write_text(yaml.safe_dump(MINIMAL))
     (tmp_path / "bad.yaml").write_text("source: [")
     (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\xfa")
-    found = {file.stem: value for file, value in load_pipelines(tmp_path).items()}
-    assert isinstance(found["good"], Pipeline)
-    assert isinstance(found["bad"], ConfigError)
-    assert "not valid YAML" in str(found["bad"])
-    assert "cannot be read" in str(found["binary"])
+    for other in ("short.yml", "large.YAML", "notes.txt"):
+        (tmp_path / other).write_text(yaml.safe_dump(MINIMAL))
+    found = load_pipelines(tmp_path)
+    assert isinstance(found.pop(tmp_path / "good.yaml"), Pipeline)
+    for name, told in (("bad", "not valid YAML"), ("binary", "cannot be read"), ("short", "rename it to short.yaml")):
+        assert told in next(str(error) for file, error in found.items() if file.stem == name)
+    assert len(found) == 4
+    assert all(isinstance(error, ConfigError) for error in found.values())
     with pytest.raises(ConfigError, match="cannot be read"):
         load_pipeline(tmp_path / "none.yaml")
 
 
-def test_what_is_no_yaml_is_told_by_line_and_an_empty_file_as_empty(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("source: {topics: [a]\nsink: 1\n", "not valid YAML: line 2, column 1: expected ',' or '}', but got"),
+        ("source:\n\ttopics: [a]\n", r"not valid YAML: line 2, column 1: found character '\\t' that cannot"),
+        *((f"group: {sign}a\n", rf"not valid YAML: line 1, .*; quote the value that begins with \{sign}$") for sign in "*@!%"),
+        ("schedule: */5 * * * *\n", r".* line 1, .*; quote the value that begins with \*$"),
+        ("group: & co\n", r".*; quote the value that begins with &$"),
+        ("group: [`a`]\n", r".*; quote the value that begins with `$"),
+        ("source: 2013-13-45\n", r"not valid YAML: month must be in 1..12"),
+        ("# nothing yet\n", r"is empty; source, transform and sink are required"),
+    ],
+)
+def test_what_is_no_yaml_is_told_by_line_and_an_empty_file_as_empty(tmp_path: Path, text: str, told: str) -> None:
     """In one line each."""
-    for name, text, told in (
-        ("cut", "source: {topics: [a]\nsink: 1\n", r"cut.yaml: not valid YAML: line 2, column 1: expected ',' or '}', but got"),
-        ("tabs", "source:\n\ttopics: [a]\n", r"tabs.yaml: not valid YAML: line 2, column 1: found character '\\t' that cannot"),
-        ("cron", "schedule: */5 * * * *\n", r"cron.yaml: not valid YAML: line 1, .*; quote the value that begins with \*$"),
-        ("preset", "schedule: @hourly\n", r"preset.yaml: .* cannot start any token; quote the value that begins with @$"),
-        ("alias", "group: *all\n", r"alias.yaml: .* undefined alias.*; quote the value that begins with \*$"),
-        ("anchor", "group: & co\n", r"anchor.yaml: .*; quote the value that begins with &$"),
-        ("tag", "group: !mine\n", r"tag.yaml: .* for the tag '!mine'; quote the value that begins with !$"),
-        ("percent", "group: %a\n", r"percent.yaml: .*; quote the value that begins with %$"),
-        ("tick", "group: [`a`]\n", r"tick.yaml: .*; quote the value that begins with `$"),
-        ("date", "source: 2013-13-45\n", r"date.yaml: not valid YAML: month must be in 1..12"),
-        ("empty", "# nothing yet\n", r"empty.yaml: is empty; source, transform and sink are required"),
-    ):
-        (tmp_path / f"{name}.yaml").write_text(text)
-        with pytest.raises(ConfigError, match=told) as caught:
-            load_pipeline(tmp_path / f"{name}.yaml")
-        assert "\n" not in str(caught.value)
+    (tmp_path / "cut.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=f"cut.yaml: {told}") as caught:
+        load_pipeline(tmp_path / "cut.yaml")
+    assert "\n" not in str(caught.value)
 
 
 def test_pipelines_that_share_a_pool_have_the_fewest_slots_that_one_gives_it(tmp_path: Path) -> None:
@@ -557,15 +493,3 @@ def test_pipelines_that_share_a_pool_have_the_fewest_slots_that_one_gives_it(tmp
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump({**MINIMAL, "sink": sink}))
     found = {file.stem: p.sink.slots for file, p in load_pipelines(tmp_path).items() if isinstance(p, Pipeline)}
     assert found == {"one": 2, "two": 2, "alone": 5}
-
-
-def test_a_file_of_another_ending_is_named_instead_of_passed_over(tmp_path: Path) -> None:
-    """Its DAG would never appear."""
-    for ending in ("yml", "YAML"):
-        (tmp_path / f"orders.{ending}").write_text(yaml.safe_dump(MINIMAL))
-    (tmp_path / "notes.txt").touch()
-    found = load_pipelines(tmp_path)
-    assert len(found) == 2
-    for error in found.values():
-        assert isinstance(error, ConfigError)
-        assert "is not read: rename it to orders.yaml" in str(error)

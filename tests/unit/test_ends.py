@@ -110,11 +110,7 @@ async def answered(user: Subscription) -> EndsReading:
     return reading
 
 
-class Abort(BaseException):
-    """Not an Exception."""
-
-
-@pytest.mark.parametrize("end", [asyncio.CancelledError(), Abort()], ids=repr)
+@pytest.mark.parametrize("end", [asyncio.CancelledError(), GeneratorExit()], ids=repr)
 def test_nobody_waits_for_a_user_that_has_ended(end: BaseException) -> None:
     """However it ended: it would be for ever, and nobody would see it."""
 
@@ -251,17 +247,16 @@ def test_users_are_told_one_after_the_other() -> None:
 
     async def count() -> None:
         while True:
-            turns[-1] += 1
+            turns[0] += 1
             await asyncio.sleep(0)
+
+    async def use() -> int:
+        with watching("c", answers(5), Source(("t",)), POLL_S) as user:
+            await user.next()
+            return turns[0]
 
     async def follow() -> None:
         counting = asyncio.create_task(count())
-
-        async def use() -> int:
-            with watching("c", answers(5), Source(("t",)), POLL_S) as user:
-                await user.next()
-                return turns[-1]
-
         told = await asyncio.gather(*(use() for _ in range(5)))
         counting.cancel()
         assert len(set(told)) == 5

@@ -13,16 +13,86 @@ from tidegate.core.model.errors import ConfigError
 from tidegate.kafka.settings import is_secret, planning_client, redact, spark_client
 
 PLAIN = {"bootstrap.servers": "h:9092"}
+OIDC = {
+    **PLAIN,
+    "security.protocol": "SASL_SSL",
+    "sasl.mechanism": "OAUTHBEARER",
+    "sasl.oauthbearer.method": "oidc",
+    "sasl.oauthbearer.client.id": "me",
+    "sasl.oauthbearer.client.secret": 's"',
+    "sasl.oauthbearer.token.endpoint.url": "https://login/token",
+}
+KEY, LOCKED = "-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+# the beginning of what `openssl pkcs8 -topk8` writes
+MODERN = f"{LOCKED}\nMFwGCSqGSIb3DQEFDTBPMC4G\n-----END ENCRYPTED PRIVATE KEY-----\n"
+UNSECURED = {**OIDC, "sasl.oauthbearer.method": "default", "enable.sasl.oauthbearer.unsecure.jwt": True}
 
 
 def java(extra: Mapping[str, object]) -> dict[str, str]:
     return spark_client(extra, connection="c", client_id="me").settings
 
 
-def test_a_plain_connection_needs_only_its_servers() -> None:
-    """The client id tells who asks."""
-    assert planning_client(PLAIN, connection="c", client_id="me").settings == {"client.id": "me", "bootstrap.servers": "h:9092"}
-    assert java(PLAIN) == {"kafka.client.id": "me", "kafka.bootstrap.servers": "h:9092"}
+LOGIN = "kafka.sasl.jaas.config"
+SASL = {"security.protocol": "sasl_ssl", "sasl.username": "u"}
+
+
+@pytest.mark.parametrize(
+    ("extra", "settings"),
+    [
+        ({}, {"kafka.client.id": "me", "kafka.bootstrap.servers": "h:9092"}),
+        ({"statistics.interval.ms": 5}, {"kafka.client.id": "me", "kafka.bootstrap.servers": "h:9092"}),
+        ({"socket.timeout.ms": 5000}, {"kafka.request.timeout.ms": "5000", "kafka.default.api.timeout.ms": None}),
+        ({"socket.timeout.ms": 60_000}, {"kafka.request.timeout.ms": "60000", "kafka.default.api.timeout.ms": "60000"}),
+        ({"connections.max.idle.ms": 0}, {"kafka.connections.max.idle.ms": "-1"}),
+        (
+            {**SASL, "sasl.mechanisms": "PLAIN", "sasl.password": 'p"\\x'},
+            {"kafka.security.protocol": "SASL_SSL", "kafka.sasl.mechanism": "PLAIN"}
+            | {LOGIN: 'plain.PlainLoginModule required username="u" password="p\\"\\\\x";'},
+        ),
+        (
+            {**SASL, "sasl.mechanisms": "SCRAM-SHA-512", "sasl.password": "a\nb\r"},
+            {LOGIN: 'scram.ScramLoginModule required username="u" password="a\\nb\\r";'},
+        ),
+        (
+            {"ssl.ca.pem": "ca", "ssl.certificate.pem": "c", "ssl.key.pem": f"{LOCKED}\nx", "ssl.key.password": "p"},
+            {"kafka.ssl.keystore.key": f"{LOCKED}\nx", "kafka.ssl.key.password": "p"}
+            | {"kafka.ssl.keystore.type": "PEM", "kafka.ssl.truststore.type": "PEM"},
+        ),
+        (
+            {"ssl.keystore.location": "k.p12", "ssl.keystore.password": "p"},
+            {"kafka.ssl.keystore.type": "PKCS12", "kafka.ssl.keystore.location": "k.p12"},
+        ),
+        (OIDC, {"kafka.sasl.mechanism": "OAUTHBEARER", "kafka.sasl.oauthbearer.token.endpoint.url": "https://login/token"}),
+        (OIDC, {"kafka.sasl.login.callback.handler.class": "oauthbearer.OAuthBearerLoginCallbackHandler"}),
+        (OIDC, {LOGIN: 'OAuthBearerLoginModule required clientId="me" clientSecret="s\\"";'}),
+        (
+            {**OIDC, "sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "cluster=lkc,pool=p=1"},
+            {LOGIN: ' scope="kafka" extension_cluster="lkc" extension_pool="p=1";'},
+        ),
+        (
+            {**UNSECURED, "sasl.oauthbearer.config": "principal=me"},
+            {
+                LOGIN: 'OAuthBearerLoginModule required unsecuredLoginPrincipalClaimName="sub" '
+                'unsecuredLoginScopeClaimName="scope" unsecuredLoginStringClaim_sub="me";',
+                "kafka.sasl.login.callback.handler.class": None,
+            },
+        ),
+        (
+            {**UNSECURED, "sasl.oauthbearer.config": "scope=a,b principal=me principalClaimName=who scopeClaimName=may"},
+            {LOGIN: 'ClaimName="who" unsecuredLoginScopeClaimName="may" unsecuredLoginListClaim_may=",a,b" '
+             'unsecuredLoginStringClaim_who="me";'},
+        ),
+        (
+            {**UNSECURED, "sasl.oauthbearer.config": "principal=me lifeSeconds=60 extension_x=1"},
+            {LOGIN: 'StringClaim_sub="me" unsecuredLoginLifetimeSeconds="60" unsecuredLoginExtension_x="1";'},
+        ),
+    ],
+)  # fmt: skip
+def test_a_connection_means_the_same_to_javas_client(extra: dict[str, object], settings: dict[str, str | None]) -> None:
+    """Renamed where both have a setting, left out where one has not; quotes and line ends cannot end a password."""
+    made = java({**PLAIN, **extra})
+    assert {name: (made.get(name) or "")[-len(value or "") :] or None for name, value in settings.items()} == settings
+    assert extra or planning_client(PLAIN, connection="c", client_id="me").settings == {"client.id": "me", **PLAIN}
 
 
 @pytest.mark.parametrize("extra", [{}, {"bootstrap.servers": ""}])
@@ -42,110 +112,28 @@ def test_a_login_among_the_servers_is_refused_and_not_shown(name: str, servers: 
         assert "pa55" not in f"{refusal.value!r} {refusal.value} {refusal.value.fix}"
 
 
-def test_a_login_in_a_url_is_not_shown() -> None:
-    """Whatever setting it is in: a proxy, a token endpoint, a trust store's address."""
-    assert redact("cannot reach https://me:pa55@idp/token?x=a@b", {}) == "cannot reach https://***@idp/token?x=a@b"
-
-
 def test_settings_that_would_move_on_by_themselves_are_left_out() -> None:
     """A plan says what is read: no group, no reset, no commit."""
     extra = {**PLAIN, "group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": True}
     assert planning_client(extra, connection="c", client_id="me").settings.keys() == {"client.id", "bootstrap.servers"}
 
 
-@pytest.mark.parametrize(
-    ("mechanism", "module", "password", "escaped"),
-    [
-        ("PLAIN", "plain.PlainLoginModule", 'p"\\x', 'p\\"\\\\x'),
-        ("SCRAM-SHA-512", "scram.ScramLoginModule", "a\nb\r", "a\\nb\\r"),
-    ],
-)
-def test_sasl_becomes_a_jaas_line_with_quotes_and_line_ends_escaped(
-    mechanism: str, module: str, password: str, escaped: str
-) -> None:
-    """One client has user and password, the other a login module. The end of a line cannot end a password."""
-    login = {"security.protocol": "sasl_ssl", "sasl.mechanisms": mechanism, "sasl.username": "u", "sasl.password": password}
-    settings = java({**PLAIN, **login})
-    assert settings["kafka.security.protocol"] == "SASL_SSL"
-    assert settings["kafka.sasl.mechanism"] == mechanism
-    assert settings["kafka.sasl.jaas.config"].endswith(f'{module} required username="u" password="{escaped}";')
-
-
 def test_pem_files_travel_by_content(tmp_path: Path) -> None:
     """The driver may run where the file is not."""
-    ca, cert, key = (tmp_path / name for name in ("ca", "cert", "key"))
-    for file in (ca, cert, key):
+    files = {name: tmp_path / name for name in ("ca", "certificate", "key")}
+    for file in files.values():
         file.write_text(f"-----BEGIN PRIVATE KEY----- {file.name}")
-    settings = java(
-        {
-            **PLAIN,
-            "security.protocol": "SSL",
-            "ssl.ca.location": str(ca),
-            "ssl.certificate.location": str(cert),
-            "ssl.key.location": str(key),
-            "ssl.endpoint.identification.algorithm": "none",
-        }
-    )
+    stated = {f"ssl.{name}.location": str(file) for name, file in files.items()}
+    settings = java({**PLAIN, "security.protocol": "SSL", **stated, "ssl.endpoint.identification.algorithm": "none"})
     assert settings["kafka.ssl.truststore.certificates"] == "-----BEGIN PRIVATE KEY----- ca"
-    assert settings["kafka.ssl.keystore.certificate.chain"] == "-----BEGIN PRIVATE KEY----- cert"
+    assert settings["kafka.ssl.keystore.certificate.chain"] == "-----BEGIN PRIVATE KEY----- certificate"
     assert settings["kafka.ssl.keystore.key"] == "-----BEGIN PRIVATE KEY----- key"
     assert settings["kafka.ssl.truststore.type"] == settings["kafka.ssl.keystore.type"] == "PEM"
     assert settings["kafka.ssl.endpoint.identification.algorithm"] == ""
-    with pytest.raises(ConfigError, match="cannot be read"):
-        java({**PLAIN, "ssl.ca.location": str(tmp_path / "none")})
-    ca.write_bytes(b"\x30\x82\xff")  # a DER file is a usual mistake
-    with pytest.raises(ConfigError, match="it is not a text file"):
-        java({**PLAIN, "ssl.ca.location": str(ca)})
-
-
-def test_settings_of_one_client_only_are_left_out_of_the_other() -> None:
-    """And renamed where both have them."""
-    settings = java({"metadata.broker.list": "h:1", "socket.timeout.ms": 5000, "statistics.interval.ms": 5})
-    assert settings == {"kafka.client.id": "me", "kafka.bootstrap.servers": "h:1", "kafka.request.timeout.ms": "5000"}
-
-
-OIDC = {
-    **PLAIN,
-    "security.protocol": "SASL_SSL",
-    "sasl.mechanism": "OAUTHBEARER",
-    "sasl.oauthbearer.method": "oidc",
-    "sasl.oauthbearer.client.id": "me",
-    "sasl.oauthbearer.client.secret": 's"',
-    "sasl.oauthbearer.token.endpoint.url": "https://login/token",
-}
-KEY, LOCKED = "-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
-# the beginning of what `openssl pkcs8 -topk8` writes
-MODERN = f"{LOCKED}\nMFwGCSqGSIb3DQEFDTBPMC4G\n-----END ENCRYPTED PRIVATE KEY-----\n"
-
-
-def test_oidc_becomes_a_login_module_a_handler_and_a_token_endpoint() -> None:
-    """Scope and extensions are optional."""
-    settings = java(OIDC)
-    assert settings["kafka.sasl.mechanism"] == "OAUTHBEARER"
-    assert settings["kafka.sasl.oauthbearer.token.endpoint.url"] == "https://login/token"
-    assert settings["kafka.sasl.login.callback.handler.class"].endswith("oauthbearer.OAuthBearerLoginCallbackHandler")
-    assert settings["kafka.sasl.jaas.config"].endswith('OAuthBearerLoginModule required clientId="me" clientSecret="s\\"";')
-    more = {**OIDC, "sasl.oauthbearer.scope": "kafka", "sasl.oauthbearer.extensions": "cluster=lkc,pool=p=1"}
-    assert java(more)["kafka.sasl.jaas.config"].endswith(' scope="kafka" extension_cluster="lkc" extension_pool="p=1";')
-
-
-def test_an_unsecured_token_becomes_the_login_modules_claims() -> None:
-    """For brokers on trial: principal, scope, life and extensions, under the names that the claims are given."""
-    extra = {**PLAIN, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "OAUTHBEARER"}
-    extra = {**extra, "enable.sasl.oauthbearer.unsecure.jwt": "true", "sasl.oauthbearer.config": "principal=me"}
-    assert java(extra)["kafka.sasl.jaas.config"].endswith(
-        'OAuthBearerLoginModule required unsecuredLoginPrincipalClaimName="sub" unsecuredLoginScopeClaimName="scope"'
-        ' unsecuredLoginStringClaim_sub="me";'
-    )
-    assert "kafka.sasl.login.callback.handler.class" not in java(extra)
-    more = "scope=a,b principal=me principalClaimName=who scopeClaimName=may lifeSeconds=60 extension_x=1"
-    assert java({**extra, "sasl.oauthbearer.config": more})["kafka.sasl.jaas.config"].endswith(
-        'unsecuredLoginPrincipalClaimName="who" unsecuredLoginScopeClaimName="may" unsecuredLoginListClaim_may=",a,b"'
-        ' unsecuredLoginStringClaim_who="me" unsecuredLoginLifetimeSeconds="60" unsecuredLoginExtension_x="1";'
-    )
-
-
-UNSECURED = {"sasl.oauthbearer.method": "default", "enable.sasl.oauthbearer.unsecure.jwt": True}
+    files["ca"].write_bytes(b"\x30\x82\xff")  # a DER file is a usual mistake
+    for file, why in ((tmp_path / "none", "cannot be read"), (files["ca"], "it is not a text file")):
+        with pytest.raises(ConfigError, match=why):
+            java({**PLAIN, "ssl.ca.location": str(file)})
 
 
 @pytest.mark.parametrize(
@@ -181,46 +169,20 @@ def test_what_one_client_would_obey_and_the_other_not_is_refused(change: dict[st
         java({**OIDC, **change})
 
 
-def test_keys_travel_inline_encrypted_or_in_a_store() -> None:
-    """The password keeps its name; a key store stays where it is."""
-    pems = {**PLAIN, "ssl.ca.pem": "ca", "ssl.certificate.pem": "c", "ssl.key.pem": f"{LOCKED}\nx", "ssl.key.password": "p"}
-    settings = java(pems)
-    assert settings["kafka.ssl.keystore.key"] == f"{LOCKED}\nx"
-    assert settings["kafka.ssl.key.password"] == "p"
-    assert settings["kafka.ssl.keystore.type"] == settings["kafka.ssl.truststore.type"] == "PEM"
-    store = java({**PLAIN, "ssl.keystore.location": "k.p12", "ssl.keystore.password": "p"})
-    assert store["kafka.ssl.keystore.type"] == "PKCS12"
-    assert store["kafka.ssl.keystore.location"] == "k.p12"
-
-
-def test_timeouts_and_idle_times_mean_the_same_in_both_clients() -> None:
-    """Java's admin client refuses an API timeout below the request's; "never" is another number."""
-    extra = {**PLAIN, "socket.timeout.ms": 60_000, "connections.max.idle.ms": 0}
-    settings = java(extra)
-    assert settings["kafka.default.api.timeout.ms"] == settings["kafka.request.timeout.ms"] == "60000"
-    assert settings["kafka.connections.max.idle.ms"] == "-1"
-
-
 def test_every_change_is_told_by_name() -> None:
     """What is left out, renamed or rewritten; nothing else."""
-    extra = {
-        **PLAIN,
-        "group.id": "g",
-        "error_cb": "my.module.fail",
-        "client.rack": None,
+    of_one: dict[str, object] = {"group.id": "g", "error_cb": "my.module.fail", "client.rack": None}
+    of_both = {
         "statistics.interval.ms": 5,
         "socket.timeout.ms": 60_000,
         "connections.max.idle.ms": 0,
         "ssl.ca.location": "probe",
-        "ssl.endpoint.identification.algorithm": "none",
     }
-    planning = planning_client(extra, connection="c", client_id="me")
-    assert [note.split(" ")[0] for note in planning.notes] == ["group.id", "error_cb", "client.rack"]
-    spark = spark_client(extra, connection="c", client_id="me")
-    assert {note.split(" ")[0].split("=")[0].rstrip(":") for note in spark.notes} == {
-        *extra.keys() - PLAIN.keys(),
-        "default.api.timeout.ms",
-    }
+    extra = {**PLAIN, **of_one, **of_both, "ssl.endpoint.identification.algorithm": "none"}
+    planning, spark = (client(extra, connection="c", client_id="me") for client in (planning_client, spark_client))
+    assert [note.split(" ")[0] for note in planning.notes] == [*of_one]
+    told = {note.split(" ")[0].split("=")[0].rstrip(":") for note in spark.notes}
+    assert told == {*extra.keys() - PLAIN.keys(), "default.api.timeout.ms"}
     assert planning_client(PLAIN, connection="c", client_id="me").notes == ()
     assert spark_client(PLAIN, connection="c", client_id="me").notes == ()
 
@@ -257,9 +219,9 @@ def test_no_secret_is_told(secrets: dict[str, str], mechanism: str, left_out: se
 
 
 def test_secrets_are_told_apart_by_name_and_taken_out_of_texts() -> None:
-    """Of either client's settings."""
-    assert is_secret("kafka.sasl.jaas.config")
-    assert is_secret("ssl.keystore.key")
-    assert not is_secret("ssl.key.location")
+    """Of either client's settings; so is a login in a URL, whatever setting it is in."""
+    names = ("kafka.sasl.jaas.config", "ssl.keystore.key", "ssl.key.location")
+    assert [is_secret(name) for name in names] == [True, True, False]
     settings = {"sasl.password": "abc", "ssl.key.password": "abcdef", "sasl.username": "u", "ssl.keystore.password": ""}
     assert redact("u: abcdef, abc", settings) == "u: ***, ***"
+    assert redact("cannot reach https://me:pa55@idp/token?x=a@b", {}) == "cannot reach https://***@idp/token?x=a@b"

@@ -50,27 +50,14 @@ def test_the_major_version_is_read_from_what_java_prints(text: str, version: int
     assert jars.parse_java_version(text) == version
 
 
-def test_no_java_is_one_clear_sentence(no_java: Path) -> None:
-    """The error says what to install."""
-    with pytest.raises(PlatformError, match="No Java was found") as caught:
-        jars.find_java()
-    assert "Install Java 17 or later" in str(caught.value)
-
-
-def test_an_old_java_is_named_with_its_version(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which one, how old, what is needed."""
-    java = fake_java(no_java / "old", "11.0.2")
-    monkeypatch.setenv("JAVA_HOME", str(no_java / "old"))
-    with pytest.raises(PlatformError, match=r"is Java 11, and .* need 17 or later") as caught:
-        jars.find_java()
-    assert str(java) in str(caught.value)
-
-
 def test_a_good_java_on_the_path_beats_an_old_java_home(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An old JAVA_HOME stops nobody who has a newer Java at hand."""
-    fake_java(no_java / "old", "1.8.0_292")
-    good = fake_java(no_java / "new", "21.0.1")
+    """An old JAVA_HOME stops nobody who has a newer Java at hand. Without one it is named, and what to install."""
+    with pytest.raises(PlatformError, match=r"No Java was found.*Install Java 17 or later"):
+        jars.find_java()
+    old, good = fake_java(no_java / "old", "11.0.2"), fake_java(no_java / "new", "21.0.1")
     monkeypatch.setenv("JAVA_HOME", str(no_java / "old"))
+    with pytest.raises(PlatformError, match=rf"{old} is Java 11, and .* need 17 or later"):
+        jars.find_java()
     monkeypatch.setenv("PATH", f"{good.parent}:/usr/bin:/bin")
     assert jars.find_java() == good
 
@@ -180,15 +167,23 @@ def test_a_damaged_cache_is_named_and_resolved_anew(
     assert {path.relative_to(cache).as_posix(): path.read_text() for path in cache.rglob("*.*")} == JARS
 
 
-def test_a_damaged_cache_that_cannot_be_resolved_anew_is_not_used(
-    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("before", "message"),
+    [
+        ({**JARS, "spark/s-1.jar": "x"}, r"damaged \(spark/s-1.jar differs .*org\.x#lib;1\.0: not found.*Check the network"),
+        ({}, r"org\.x#lib;1\.0: not found"),
+    ],
+)
+def test_jars_that_cannot_be_resolved_are_not_used(
+    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch, before: dict[str, str], message: str
 ) -> None:
-    """The error names the damage, and why it cannot be repaired."""
-    fill(cache, JARS)
-    DAMAGE["spark/s-1.jar differs"](cache)
+    """The error names the damage, and why it cannot be repaired. Nobody takes half a set of jars for a whole one."""
+    fill(cache, before)
     monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {})))
-    with pytest.raises(PlatformError, match=r"damaged \(spark/s-1.jar differs .*org\.x#lib;1\.0: not found.*Check the network"):
+    with pytest.raises(PlatformError, match=message):
         jars.ensure_jars()
+    assert cache.exists() == bool(before)
+    assert sorted(path.suffix for path in cache.parent.iterdir() if path != cache) == [".lock", ".log"]
 
 
 @pytest.mark.parametrize("before", [{}, {**JARS, "spark/s-1.jar": "damaged"}])
@@ -206,17 +201,6 @@ def test_jars_that_a_repository_serves_otherwise_are_named_and_not_used(
     assert {path.relative_to(cache).as_posix(): path.read_text() for path in cache.rglob("*.*")} == before
 
 
-def test_a_failed_resolution_leaves_no_folder_and_tells_the_gist(
-    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nobody takes half a set of jars for a whole one."""
-    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {})))
-    with pytest.raises(PlatformError, match=r"org\.x#lib;1\.0: not found"):
-        jars.ensure_jars()
-    assert not cache.exists()
-    assert sorted(path.suffix for path in cache.parent.iterdir()) == [".lock", ".log"]
-
-
 @pytest.mark.parametrize("text", ["", "not a sum\n", f"{'0' * 64}  kafka/k-1.jar\n\n"])
 def test_a_damaged_list_of_sums_vouches_for_nothing(cache: Path, no_java: Path, text: str) -> None:
     """No sums, no jars."""
@@ -232,15 +216,3 @@ def test_the_sums_are_of_the_jars_that_ivy_xml_names(folder: Path) -> None:
     listed = set(jars.read_sums(folder / "jars.sha256"))
     named = ET.parse(folder / "ivy.xml").iter("dependency")  # noqa: S314 - our own file
     assert {f"{d.attrib['conf'].split('->')[0]}/{d.attrib['name']}-{d.attrib['rev']}.jar" for d in named} <= listed
-
-
-def test_the_gist_of_ivys_output_is_its_first_complaints() -> None:
-    """Or its last line, or nothing."""
-    assert jars.ivy_gist(":: loading\n\t\t:: a#b;1: not found\n\t\t:: a#b;1: not found\nend") == "a#b;1: not found"
-    assert jars.ivy_gist("one\ntwo\n") == "two"
-    assert jars.ivy_gist("") == "Ivy said nothing"
-
-
-def test_pyspark_is_found_without_importing_it() -> None:
-    """Its folder holds the jars."""
-    assert (jars.pyspark_home() / "jars").is_dir()

@@ -73,32 +73,28 @@ def test_a_server_that_was_seen_healthy_has_started_whatever_the_next_look_says(
     replace(running, health=lambda _started: next(answers, False)).await_healthy()
 
 
-def test_a_started_server_runs_and_a_stopped_one_is_gone(running: Server) -> None:
-    """Start, look, stop, look."""
-    pid = running.pid
-    assert state(running) == "running"
+@pytest.mark.parametrize("program", [READY_THEN_SLEEP, IGNORES_SIGTERM], ids=["ends", "ignores SIGTERM"])
+def test_a_started_server_runs_and_a_stopped_one_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """A second start changes nothing; after the grace comes SIGKILL."""
+    monkeypatch.setattr("tidegate_local.process.STOP_GRACE_S", 0.3)
+    made = server(tmp_path, program)
+    made.start()
+    pid = made.pid
     assert pid is not None
-    running.stop()
-    assert state(running) == "stopped"
+    made.start()
+    assert (state(made), made.pid) == ("running", pid)
+    made.stop()
+    assert state(made) == "stopped"
     assert is_gone(pid)
-
-
-def test_a_second_start_of_a_running_server_changes_nothing(running: Server) -> None:
-    """The same process afterwards."""
-    pid = running.pid
-    running.start()
-    assert running.pid == pid
 
 
 def test_a_killed_server_is_crashed_and_starts_again(running: Server) -> None:
     """A kill -9 is seen, and mended by start."""
-    pid = running.pid
-    assert pid is not None
+    pid = running.pid or 0
     os.kill(pid, signal.SIGKILL)
     assert wait_until(lambda: running.state == "crashed", 5.0)
     running.start()
-    assert running.state == "running"
-    assert running.pid != pid
+    assert (running.state, running.pid == pid) == ("running", False)
 
 
 def test_a_server_that_was_dying_when_it_was_found_is_started_anew(running: Server) -> None:
@@ -155,40 +151,25 @@ def test_a_server_is_ours_after_the_clock_was_set(running: Server, monkeypatch: 
 
 
 def test_a_server_that_dies_while_starting_tells_its_last_meaningful_line(tmp_path: Path) -> None:
-    """The error names the log and what the log says."""
+    """The error names the log and what the log says; the log of the start before is kept beside it."""
     made = server(tmp_path, DIES)
-    with pytest.raises(PlatformError, match="ended while starting: FATAL: the disk is full") as caught:
-        made.start()
+    for _ in range(2):
+        with pytest.raises(PlatformError, match="ended while starting: FATAL: the disk is full") as caught:
+            made.start()
     assert str(made.log) in str(caught.value)
     assert made.state == "crashed"
+    assert [file.read_text().count("FATAL") for file in (made.log, made.log.with_name("sample.log.1"))] == [1, 1]
 
 
-def test_a_server_that_does_not_answer_in_time_is_an_error(tmp_path: Path) -> None:
-    """Alive is not healthy."""
+def test_a_server_that_does_not_answer_in_time_or_is_not_there_is_an_error(tmp_path: Path) -> None:
+    """Alive is not healthy; nothing to execute gives our error, not Python's."""
     made = server(tmp_path, "import time; time.sleep(60)", timeout_s=0.3)
+    with pytest.raises(PlatformError, match="sample cannot be started"):
+        replace(made, argv=[str(tmp_path / "nothing")]).start()
     with pytest.raises(PlatformError, match="did not answer within"):
         made.start()
     assert made.state == "unhealthy"
     made.stop()
-
-
-def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
-    """Nothing to execute gives our error, not Python's."""
-    made = server(tmp_path, "")
-    broken = Server(**{**vars(made), "argv": [str(tmp_path / "nothing")]})
-    with pytest.raises(PlatformError, match="sample cannot be started"):
-        broken.start()
-
-
-def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After the grace comes SIGKILL."""
-    monkeypatch.setattr("tidegate_local.process.STOP_GRACE_S", 0.3)
-    made = server(tmp_path, IGNORES_SIGTERM)
-    made.start()
-    pid = made.pid
-    assert pid is not None
-    made.stop()
-    assert is_gone(pid)
 
 
 @pytest.mark.slow
@@ -235,16 +216,6 @@ def test_a_server_outlives_whoever_started_it(tmp_path: Path) -> None:
     assert state(made) == "running"
     made.stop()
     assert state(made) == "stopped"
-
-
-def test_a_log_holds_one_start_and_the_one_before_is_kept(tmp_path: Path) -> None:
-    """The second start moves the first log aside."""
-    made = server(tmp_path, DIES)
-    for _ in range(2):
-        with pytest.raises(PlatformError):
-            made.start()
-    assert made.log.read_text().count("FATAL") == 1
-    assert made.log.with_name("sample.log.1").read_text().count("FATAL") == 1
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""The sink in memory, without Spark. That it keeps the laws of all sinks is tested beside the adapters, in `tests/spark`."""
+"""The sink in memory, and what a sink declares."""
 
 from __future__ import annotations
 
 import re
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, cast
 
@@ -11,9 +12,12 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.records import changed, load_job, write_of
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import Sink
+from tidegate.core.config.sinks import ICEBERG, Replaces
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.columns import BATCH
-from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.errors import ConfigError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Receipt
@@ -140,13 +144,45 @@ def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
     others = [StructField("ID", LongType()), StructField("size", IntegerType()), StructField("extra", IntegerType())]
     with pytest.raises(SinkMisfit) as caught:
         sink.prepare(StructType([*BY_ORIGIN.fields[1:], *others]), ByOrigin(job.load.ranges), job, sink.lookup(job))
-    told, alter = str(caught.value), "un ALTER TABLE memory"
-    for fault, fix in {
-        "ID is int there and bigint here": f"{alter} ALTER COLUMN `ID` TYPE bigint, or cast ID in the transform",
-        "size is string there and int here": "cast size in the transform, or write to a new table",
-        "it has no column extra": f"{alter} ADD COLUMNS (`extra` int)",
-        "it requires a value of shop": f"{alter} ALTER COLUMN `shop` DROP NOT NULL, or let the transform make shop",
-    }.items():
-        assert fault in told
-        assert fix in told
+    for told in (
+        *(
+            "ID is int there and bigint here",
+            "un ALTER TABLE memory ALTER COLUMN `ID` TYPE bigint, or cast ID in the transform",
+        ),
+        *("size is string there and int here", "cast size in the transform, or write to a new table"),
+        *("it has no column extra", "un ALTER TABLE memory ADD COLUMNS (`extra` int)", "it requires a value of shop"),
+        "ALTER COLUMN `shop` DROP NOT NULL, or let the transform make shop",
+    ):
+        assert told in str(caught.value)
     assert caught.value.fields["columns"] == "ID, size, extra, shop"
+
+
+PIPELINE = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}
+
+
+@pytest.mark.parametrize(
+    ("replaces", "identity", "refusal"),
+    [
+        (Replaces.ANY_RANGE, "origin", None),
+        (Replaces.ANY_RANGE, "batch", None),
+        (Replaces.WHOLE_BATCHES, "batch", None),
+        (Replaces.WHOLE_BATCHES, "origin", "a sink of kind other .* expected `identity: batch`"),
+        (Replaces.NOTHING, "origin", "a sink of kind other only appends"),
+        (Replaces.NOTHING, "batch", "a sink of kind other only appends"),
+    ],
+)
+def test_a_sink_takes_the_pipelines_whose_rows_it_can_replace(
+    monkeypatch: pytest.MonkeyPatch, replaces: Replaces, identity: str, refusal: str | None
+) -> None:
+    """When the file is checked; the message has the setting that would fit. Iceberg replaces any range."""
+    monkeypatch.setattr(Sink, "kind", replace(ICEBERG, name="other", replaces=replaces))
+    with nullcontext() if refusal is None else pytest.raises(ConfigError, match=rf"orders\.yaml: sink: {refusal}"):
+        assert parse_pipeline("orders", {**PIPELINE, "identity": identity}, file="orders.yaml").identity == identity
+
+
+def test_each_kind_says_how_its_tables_are_named() -> None:
+    """Iceberg: a catalog, at least one namespace, and a table."""
+    assert ICEBERG.names_table("lake.shop.orders")
+    assert ICEBERG.names_table("lake.shop.eu.orders")
+    for name in ("orders", "shop.orders", "lake.shop.", "lake.shop.or-ders", "lake.shop.orders ", "", None, 7):
+        assert not ICEBERG.names_table(name)

@@ -1,20 +1,27 @@
-"""Laws of rate policies: settings, the gate, state, and what no measurement does."""
+"""Laws of rate policies: settings, the gate, state; and bars of rate control in virtual time."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
+from statistics import fmean, median
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.bench.rate_policies import part, settled_after
 from tidegate.core.model.errors import ConfigError
 from tidegate.core.rates import BatchTiming, PidRateEstimator
+from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
+from tidegate.simulation import comparison
+from tidegate.simulation.plant import Plant, PlantBatch
+from tidegate.simulation.steps import Steps
 
 LEARNING = ("pid", "fixed_point", "target")
 ALL = ("static", *LEARNING)
@@ -47,6 +54,26 @@ def warm(policy: RatePolicy, *, a: float = 1.0, b: float = 0.001, batches: int =
     return state
 
 
+NUMBERS = {
+    # settings of a policy, what is expected of them, and values that are not
+    "static max_records": ("a whole number", (0, -1, 1.5, True, "9", 2**63)),
+    **dict.fromkeys(
+        ["fixed_point initial_records", "target initial_records"], ("a whole number", (0, -1, 1.5, True, math.nan))
+    ),
+    **dict.fromkeys(
+        ["fixed_point utilization", "target utilization"],
+        ("a number above 0, at most 1", (0, -0.1, 1.01, True, "1", None, math.nan, math.inf)),
+    ),
+    **dict.fromkeys(
+        ["pid initial_rate", "pid min_rate"], ("a number above 0", (0, -1, True, "1", math.nan, math.inf, 1e10, 10**400))
+    ),
+    **dict.fromkeys(
+        ["pid proportional", "pid integral", "pid derivative"],
+        ("a number of at least 0", (-0.1, True, None, math.nan, math.inf)),
+    ),
+}
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -54,40 +81,15 @@ def warm(policy: RatePolicy, *, a: float = 1.0, b: float = 0.001, batches: int =
         ({}, "policy: expected one of static, pid, fixed_point, target, got None"),
         ({"policy": "vegas"}, "expected one of static, pid, fixed_point, target, got 'vegas'"),
         ({"policy": ["pid"]}, "policy: expected one of"),
-        (
-            {"policy": "pid", "utilization": 0.9},
-            "has no setting utilization. Its settings are initial_rate, min_rate, proportional",
-        ),
-        (
-            {"policy": "target", "rho": 1, 7: 2},
-            "policy target has no setting rho, 7. Its settings are utilization, initial_records",
-        ),
+        ({"policy": "pid", "utilization": 0.9}, "has no setting utilization. Its settings are initial_rate, min_rate"),
+        ({"policy": "target", "rho": 1, 7: 2}, "policy target has no setting rho, 7. Its settings are utilization"),
         ({"policy": "static", "interval_s": 5}, "has no setting interval_s. Its settings are max_records"),
         ({"policy": "pid", "initial_rate": 10, "min_rate": 20}, "initial_rate 10 is below min_rate 20"),
-        *[
-            ({"policy": "static", "max_records": value}, "max_records: expected a whole number")
-            for value in (0, -1, 1.5, True, "9", 2**63)
-        ],
-        *[
-            ({"policy": name, "initial_records": value}, "initial_records: expected a whole number")
-            for name in ("fixed_point", "target")
-            for value in (0, -1, 1.5, True, math.nan)
-        ],
-        *[
-            ({"policy": name, "utilization": value}, "utilization: expected a number above 0, at most 1")
-            for name in ("fixed_point", "target")
-            for value in (0, -0.1, 1.01, True, "1", None, math.nan, math.inf)
-        ],
-        *[
-            ({"policy": "pid", rate: value}, f"{rate}: expected a number above 0")
-            for rate in ("initial_rate", "min_rate")
-            for value in (0, -1, True, "1", math.nan, math.inf, 1e10, 10**400)
-        ],
-        *[
-            ({"policy": "pid", gain: value}, f"{gain}: expected a number of at least 0")
-            for gain in ("proportional", "integral", "derivative")
-            for value in (-0.1, True, None, math.nan, math.inf)
-        ],
+        *(
+            ({"policy": policy, setting: value}, f"{setting}: expected {expected}")
+            for (policy, setting), (expected, values) in ((name.split(), of) for name, of in NUMBERS.items())
+            for value in values
+        ),
     ],
 )
 def test_settings_are_refused_by_name_with_the_fix(settings: Any, message: str) -> None:
@@ -98,17 +100,10 @@ def test_settings_are_refused_by_name_with_the_fix(settings: Any, message: str) 
     assert refused.value.fix
 
 
-@pytest.mark.parametrize("name", ALL)
-@pytest.mark.parametrize("interval_s", [0, -1, math.nan, math.inf, True, None, "60", 367 * 86400])
-def test_an_interval_is_a_time_above_0(name: str, interval_s: Any) -> None:
-    """Of at most 366 days."""
-    with pytest.raises(ConfigError, match="interval_s: expected a number above 0"):
-        make_rate_policy({"policy": name}, interval_s=interval_s)
-
-
 def test_the_first_bound_is_what_the_settings_say_or_1000_records_a_second() -> None:
     """A first batch is never all that waits, except under `static`, whose limit is its only one."""
     first = {name: policy_of(name).bound(policy_of(name).start()) for name in ALL}
+    assert policy_of("static", max_records=7).observe({"x": 1}, took(7, 100)) == policy_of("static").start()
     assert first == {"static": None, "pid": 10_000, "fixed_point": 10_000, "target": 10_000}
     for policy, bound in (
         (policy_of("static", max_records=7), 7),
@@ -122,11 +117,12 @@ def test_the_first_bound_is_what_the_settings_say_or_1000_records_a_second() -> 
         assert policy.bound(policy.start()) == bound
 
 
-def test_static_learns_nothing() -> None:
-    """Whatever its state holds."""
-    policy = policy_of("static", max_records=7)
-    assert policy.observe({"x": 1}, took(7, 100)) == policy.start()
-    assert policy.bound({}) == 7
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("interval_s", [0, -1, math.nan, math.inf, True, None, "60", 367 * 86400])
+def test_an_interval_is_a_time_above_0(name: str, interval_s: Any) -> None:
+    """Of at most 366 days."""
+    with pytest.raises(ConfigError, match="interval_s: expected a number above 0"):
+        make_rate_policy({"policy": name}, interval_s=interval_s)
 
 
 @pytest.mark.parametrize("rho", [1.0, 0.9, 0.5])
@@ -151,14 +147,12 @@ def test_pid_is_the_estimator_behind_the_gate() -> None:
         assert [state["latest_rate"], state["latest_error"]] == [estimator.state.latest_rate, estimator.state.latest_error]
 
 
-def test_pid_never_falls_below_its_least_rate() -> None:
+@pytest.mark.parametrize(("min_rate", "bound"), [(0.15, 2), (1.1, 11)])
+def test_pid_never_falls_below_its_least_rate(min_rate: float, bound: int) -> None:
     """Rounded up: 0.15 records/s for 10 s are 2 records."""
-    policy = policy_of("pid", min_rate=0.15, initial_rate=100)
+    policy = policy_of("pid", min_rate=min_rate, initial_rate=100)
     state = policy.observe(policy.observe(policy.start(), took(1000, 1, 1)), took(1000, 9999, 2))
-    assert policy.bound(state) == 2
-    exact = make_rate_policy({"policy": "pid", "min_rate": 1.1, "initial_rate": 100}, interval_s=10)
-    state = exact.observe(exact.observe(exact.start(), took(1000, 1, 1)), took(1000, 9999, 2))
-    assert exact.bound(state) == 11
+    assert policy.bound(state) == bound
 
 
 @pytest.mark.parametrize("name", LEARNING)
@@ -261,8 +255,7 @@ def test_a_first_batch_beyond_all_times_silences_no_later_batch(name: str) -> No
     """Its measurement counts, its time does not."""
     policy = policy_of(name)
     first = policy.observe(policy.start(), took(10_000, 5, 10**8))
-    assert first != policy.start()
-    assert first["ended_at_ms"] is None
+    assert (first != policy.start(), first["ended_at_ms"]) == (True, None)
     assert policy.observe(first, took(10_000, 20, 1))["ended_at_ms"] == MINUTE
 
 
@@ -384,17 +377,148 @@ def test_a_cost_stays_an_estimate_whatever_it_was(cost: Cost, records: int, run_
 
 
 def test_a_cost_that_leaves_all_bounds_is_estimated_anew() -> None:
-    """From the batch that showed it."""
+    """From the batch that showed it. A policy reports the cost that it knows: none before the first full batch."""
     absurd = Cost(a=3e7, b=1.0, var_a=1e20, lean=-1e3, var_b=0.0, noise=0.03, strain=0.0, n=1)
     assert absurd.after(1, 1.0, interval_s=60.0) == Cost.first(1, 1.0)
-
-
-def test_a_policy_reports_the_cost_that_it_knows() -> None:
-    """None before the first full batch."""
     policy = policy_of("target", initial_records=100)
     assert isinstance(policy, TargetPolicy)
-    assert policy.cost(policy.start()) is None
     cost = policy.cost(warm(policy))
     assert cost is not None
-    assert cost.a == pytest.approx(1.0, rel=0.1)
-    assert cost.b == pytest.approx(0.001, rel=0.05)
+    assert policy.cost(policy.start()) is None
+    assert [cost.a, cost.b] == pytest.approx([1.0, 0.001], rel=0.1)
+
+
+T_S, B = 60.0, 1e-5
+SMALL, LARGE = 0.1, 0.5
+"""Overheads of a run, as a share of the interval."""
+
+
+def optimum(name: str, overhead: float, record_s: float = B) -> float:
+    """The policy's own fixed point, in records."""
+    return ((1.0 if name == "pid" else 0.9) - overhead) * T_S / record_s
+
+
+def simulate(name: str, plant: Plant, intervals: int, *, seed: int = 0, **settings: Any) -> list[PlantBatch]:
+    policy = make_rate_policy({"policy": name, **settings}, interval_s=T_S)
+    return plant.run(policy, intervals * T_S, seed=seed).batches
+
+
+def saturated(overhead: float, record_s: Steps | float = B, **changes: Any) -> Plant:
+    """More arrives than can be loaded."""
+    return Plant(T_S, overhead * T_S, record_s=record_s, arrivals=2 / B, **changes)
+
+
+def step(down: int = 30, back: int = 60) -> Steps:
+    """A sink three times slower from one interval to another."""
+    return Steps([(0, B), (down * T_S, 3 * B), (back * T_S, B)])
+
+
+def overlong(batches: Sequence[PlantBatch]) -> int:
+    return comparison.overlong(batches, T_S)
+
+
+def sizes(batches: Sequence[PlantBatch], best: float) -> list[float]:
+    return [batch.records / best for batch in batches]
+
+
+@pytest.mark.parametrize(("overhead", "most"), [(0.02, 2), (SMALL, 2), (LARGE, 3)])
+def test_target_settles_within_few_batches_after_a_step_of_the_cost(overhead: float, most: int) -> None:
+    """Down and back, without undershoot, and with one overlong batch: the one that was planned before."""
+    batches = simulate("target", saturated(overhead, step()), 90)
+    down, back = part(batches, 30, 60), part(batches, 60, 90)
+    slow, fast = optimum("target", overhead, 3 * B), optimum("target", overhead)
+    assert settled_after(down, slow) <= most
+    assert settled_after(back, fast) <= most
+    assert min(sizes(down[2:], slow) + sizes(back[2:], fast)) >= 0.75
+    assert (overlong(part(batches, 0, 30)), overlong(down), overlong(back)) == (0, 1, 0)
+
+
+@pytest.mark.parametrize("overhead", [SMALL, LARGE])
+def test_target_keeps_up_with_a_ramp(overhead: float) -> None:
+    """The cost of a record grows to three times in 20 intervals, and falls back: no batch is overlong, none far too small."""
+    up = [((30 + k) * T_S, B * (1 + k / 10)) for k in range(1, 21)]
+    down = [((60 + k) * T_S, B * (3 - k / 10)) for k in range(1, 21)]
+    cost = Steps([(0, B), *up, *down])
+    batches = part(simulate("target", saturated(overhead, cost), 90), 20, 90)
+    assert overlong(batches) == 0
+    assert min(batch.records / optimum("target", overhead, cost.at(batch.started_s)) for batch in batches) > 0.75
+
+
+@pytest.mark.parametrize("overhead", [SMALL, LARGE])
+@pytest.mark.parametrize("name", LEARNING)
+def test_a_burst_after_quiet_hours_meets_the_full_bound(name: str, overhead: float) -> None:
+    """Twenty quiet batches make no policy forget what the pipeline can do; the burst drains without an overlong batch."""
+    best = optimum(name, overhead)
+    quiet, full = 1000 / T_S, 2 * best / T_S
+    arrivals = Steps([(0, full), (30 * T_S, 0.0), (70 * T_S, quiet), (90 * T_S, 10 * full), (91 * T_S, quiet)])
+    batches = simulate(name, Plant(T_S, overhead * T_S, record_s=B, arrivals=arrivals), 150)
+    assert [batch.records for batch in part(batches, 71, 90)] == [1000] * 19
+    burst = part(batches, 91, 111)
+    assert burst[0].records >= 0.75 * best
+    assert overlong(burst) == 0
+    assert batches[-1].lag == 1000
+
+
+@pytest.mark.parametrize(("overhead", "most"), [(SMALL, 1), (LARGE, 3)])
+def test_a_first_batch_four_times_too_large_is_the_only_overlong_one(overhead: float, most: int) -> None:
+    """Without history the overhead is unknown, so it takes longer where that is large."""
+    best = optimum("target", overhead)
+    batches = simulate("target", saturated(overhead, backlog=int(8 * best)), 30, initial_records=int(4 * best))
+    assert batches[0].records == int(4 * best)
+    assert settled_after(batches, best) <= most
+    assert overlong(batches) == 1
+
+
+@pytest.mark.parametrize("name", LEARNING)
+def test_an_outage_of_an_hour_drains_without_a_second_overlong_batch(name: str) -> None:
+    """The run that met it took an hour; from then on the backlog drains within bounds that grow back."""
+    best, away = optimum(name, SMALL), [(30.5 * T_S, 90.5 * T_S)]
+    plant = Plant(T_S, SMALL * T_S, record_s=B, arrivals=0.5 * best / T_S, backlog=int(40 * best), outages=away)
+    batches = simulate(name, plant, 250)
+    after = part(batches, 90, 250)
+    assert overlong(batches) == 1
+    assert min(batch.bound or 0 for batch in after) >= 1
+    assert settled_after(after[:20], best) <= 12
+    assert batches[-1].lag < best
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("overhead", [SMALL, 0.3])
+def test_target_bears_noise(overhead: float) -> None:
+    """10 % of a run's time, over 200 seeds: overlong batches, undershoot and settling, with a step down and back in each."""
+    long, low, low_back, down_after, back_after = [], [], [], [], []
+    best = optimum("target", overhead)
+    for seed in range(200):
+        batches = simulate("target", saturated(overhead, step(20, 40), noise=0.1), 60, seed=seed)
+        down, back = part(batches, 20, 40), part(batches, 40, 60)
+        long.append(overlong(batches))
+        low.append(min(sizes(down[2:], best / 3)))
+        low_back.append(min(sizes(back[2:], best)))
+        down_after.append(settled_after(down, best / 3))
+        back_after.append(settled_after(back, best))
+    assert fmean(long) <= 1.4
+    assert min(median(low), median(low_back)) >= 0.75
+    assert sum(least < 0.75 for least in low_back) <= 0.15 * 200
+    assert (median(down_after), median(back_after)) <= (2, 2)
+
+
+@pytest.mark.parametrize(("overhead", "noise"), [(SMALL, 0.0), (LARGE, 0.0), (SMALL, 0.1), (LARGE, 0.1)])
+def test_target_knows_the_least_stable_interval_after_8_batches(overhead: float, noise: float) -> None:
+    """T_min = a / (utilization - b * arrival rate), within 20 %: exactly without noise, in the median with it."""
+    policy = TargetPolicy(interval_s=T_S)
+    rate = 0.5 * optimum("target", overhead) / T_S
+    errors = []
+    for seed in range(25 if noise else 1):
+        state = policy.start()
+        for k, batch in enumerate(saturated(overhead, noise=noise).run(policy, 9 * T_S, seed=seed).batches, 1):
+            timing = BatchTiming(batch.records, batch.bound, round(batch.run_s * 1000), 0, 0, k)
+            state = policy.observe(state, timing)
+        cost = policy.cost(state)
+        assert k == 8
+        assert cost is not None
+        found = least_interval(cost.a, cost.b, arrival_rate=rate, utilization=0.9)
+        true = least_interval(overhead * T_S, B, arrival_rate=rate, utilization=0.9)
+        assert found is not None
+        assert true is not None
+        errors.append(abs(found / true - 1))
+    assert median(errors) <= 0.2

@@ -1,34 +1,42 @@
-"""Laws of rates and shares."""
+"""Laws of rates: shares, the fit of a batch's cost, and what follows from it."""
 
 from __future__ import annotations
 
+import json
 import math
+import random
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from tidegate.core.model.errors import RequestError
+from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
+from tidegate.core.rates.advice import Advice, full_batch, least_interval
+from tidegate.core.rates.fit import Fit, arrival_rate, fit_cost
+from tidegate.core.rates.policies import make_rate_policy
+from tidegate.core.rates.resources import Resources, executors_for, pieces_for
+from tidegate.simulation.plant import Plant
 
-A, B, C = (TopicPartition("t", p) for p in range(3))
+P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 
 
 @pytest.mark.parametrize(
     ("sizes", "limit", "shares"),
     [
-        ({A: 100, B: 300}, 40, {A: 10, B: 30}),
-        ({A: 1, B: 999}, 100, {A: 1, B: 99}),  # 0.1 rounds up, 99.9 rounds down
-        ({A: 10, B: 10}, 1000, {A: 10, B: 10}),  # never more than there is
-        ({A: 0, B: 10}, 5, {A: 0, B: 5}),
-        ({A: 0, B: 0}, 5, {A: 0, B: 0}),
-        ({A: 10, B: 10, C: 10}, 1, {A: 1, B: 1, C: 1}),  # overshoots rather than starves
-        ({A: 10}, 0, {A: 0}),
+        ({P0: 100, P1: 300}, 40, {P0: 10, P1: 30}),
+        ({P0: 1, P1: 999}, 100, {P0: 1, P1: 99}),  # 0.1 rounds up, 99.9 rounds down
+        ({P0: 10, P1: 10}, 1000, {P0: 10, P1: 10}),  # never more than there is
+        ({P0: 0, P1: 10}, 5, {P0: 0, P1: 5}),
+        ({P0: 0, P1: 0}, 5, {P0: 0, P1: 0}),
+        ({P0: 10, P1: 10, P2: 10}, 1, {P0: 1, P1: 1, P2: 1}),  # overshoots rather than starves
+        ({P0: 10}, 0, {P0: 0}),
         ({}, 5, {}),
-        ({A: 2**62, B: 2**62}, 2**62, {A: 2**61, B: 2**61}),
+        ({P0: 2**62, P1: 2**62}, 2**62, {P0: 2**61, P1: 2**61}),
     ],
 )
 def test_shares_follow_the_examples(sizes: dict[TopicPartition, int], limit: int, shares: dict[TopicPartition, int]) -> None:
@@ -47,67 +55,54 @@ def test_no_lag_is_starved_and_no_share_exceeds_its_lag(sizes: dict[TopicPartiti
     assert sum(shares.values()) < limit + max(1, len(sizes))
 
 
-@pytest.mark.parametrize(("sizes", "limit"), [({A: -1}, 1), ({A: 1}, -1), ({A: 1.5}, 1), ({A: 1}, True)])
-def test_refused_counts(sizes: dict[TopicPartition, int], limit: int) -> None:
-    """Counts are whole numbers from 0."""
-    with pytest.raises(RequestError):
-        share_limit(sizes, limit)
-
-
 @pytest.mark.parametrize(
     ("lags", "rate", "maximum", "minimum", "interval_s", "expected"),
     [
-        ({A: 100, B: 300}, 40.0, 0, 1, 2.0, {A: 20, B: 60}),
-        ({A: 100, B: 300}, 40.0, 20, 1, 2.0, {A: 20, B: 40}),  # the maximum of each partition
-        ({A: 100, B: 300}, None, 20, 1, 0.5, {A: 10, B: 10}),  # no rate: the maximum alone
-        ({A: 100, B: 300}, 0.0, 20, 1, 1.0, {A: 20, B: 20}),  # 0 is like none
-        ({A: 100, B: 300}, None, 0, 5, 1.0, None),  # nothing limits
-        ({A: 0, B: 0}, 10.0, 20, 5, 1.0, None),  # a rate, and no lag anywhere
-        ({A: 0, B: 10}, 10.0, 0, 3, 1.0, {A: 3, B: 10}),  # every partition is in the answer
-        ({A: 1, B: 999}, 100.0, 0, 1, 1.0, {A: 1, B: 99}),  # 0.1 is cut to 0, then the minimum
-        ({A: 10}, 10.0, 2, 50, 1.0, {A: 50}),  # the minimum beats the maximum
-        ({A: 2**62, B: 2**62, C: 0}, 8.0, 0, 0, 1.0, {A: 4, B: 4, C: 0}),
+        ({P0: 100, P1: 300}, 40.0, 0, 1, 2.0, {P0: 20, P1: 60}),
+        ({P0: 100, P1: 300}, 40.0, 20, 1, 2.0, {P0: 20, P1: 40}),  # the maximum of each partition
+        ({P0: 100, P1: 300}, None, 20, 1, 0.5, {P0: 10, P1: 10}),  # no rate: the maximum alone
+        ({P0: 100, P1: 300}, 0.0, 20, 1, 1.0, {P0: 20, P1: 20}),  # 0 is like none
+        ({P0: 100, P1: 300}, None, 0, 5, 1.0, None),  # nothing limits
+        ({P0: 0, P1: 0}, 10.0, 20, 5, 1.0, None),  # a rate, and no lag anywhere
+        ({P0: 0, P1: 10}, 10.0, 0, 3, 1.0, {P0: 3, P1: 10}),  # every partition is in the answer
+        ({P0: 1, P1: 999}, 100.0, 0, 1, 1.0, {P0: 1, P1: 99}),  # 0.1 is cut to 0, then the minimum
+        ({P0: 10}, 10.0, 2, 50, 1.0, {P0: 50}),  # the minimum beats the maximum
+        ({P0: 2**62, P1: 2**62, P2: 0}, 8.0, 0, 0, 1.0, {P0: 4, P1: 4, P2: 0}),
         ({}, 10.0, 10, 1, 1.0, None),
     ],
 )
 def test_limits_by_rate_follow_the_examples(
-    lags: dict[TopicPartition, int],
-    rate: float | None,
-    maximum: int,
-    minimum: int,
-    interval_s: float,
-    expected: dict[TopicPartition, int] | None,
+    lags: Any, rate: float | None, maximum: int, minimum: int, interval_s: float, expected: Any
 ) -> None:
     """As Spark's direct stream computes them."""
-    found = max_messages_per_partition(
-        lags, rate=rate, max_rate_per_partition=maximum, min_rate_per_partition=minimum, interval_s=interval_s
-    )
-    assert found == expected
+    bounds = {"max_rate_per_partition": maximum, "min_rate_per_partition": minimum}
+    assert by_rate(lags=lags, rate=rate, interval_s=interval_s, **bounds) == expected
+
+
+def by_rate(**change: Any) -> object:
+    arguments = {"rate": 1.0, "max_rate_per_partition": 1, "min_rate_per_partition": 1, "interval_s": 1.0, **change}
+    return max_messages_per_partition(arguments.pop("lags", {P0: 1}), **arguments)
+
+
+def estimator(**change: Any) -> object:
+    return PidRateEstimator(**{"batch_interval_ms": 1000, **change})
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("made", "wrong"),
     [
-        {"lags": {A: -1}},
-        {"rate": -1.0},
-        {"rate": float("nan")},
-        {"max_rate_per_partition": -1},
-        {"min_rate_per_partition": 1.5},
-        {"interval_s": -1},
+        *((share_limit, {"sizes": {P0: value}, "limit": 1}) for value in (-1, 1.5)),
+        *((share_limit, {"sizes": {P0: 1}, "limit": value}) for value in (-1, True)),
+        *((by_rate, change) for change in ({"lags": {P0: -1}}, {"rate": -1.0}, {"rate": math.nan}, {"interval_s": -1})),
+        *((by_rate, change) for change in ({"max_rate_per_partition": -1}, {"min_rate_per_partition": 1.5})),
+        *((estimator, {name: -1}) for name in ("batch_interval_ms", "proportional", "integral", "derivative")),
+        *((estimator, change) for change in ({"batch_interval_ms": 0}, {"min_rate": 0}, {"min_rate": math.inf})),
     ],
 )
-def test_refused_rates(change: dict[str, object]) -> None:
-    """Negative, fractional and endless numbers."""
-    arguments = {
-        "lags": {A: 1},
-        "rate": 1.0,
-        "max_rate_per_partition": 1,
-        "min_rate_per_partition": 1,
-        "interval_s": 1.0,
-        **change,
-    }
+def test_numbers_that_mean_nothing_are_refused(made: Callable[..., object], wrong: dict[str, Any]) -> None:
+    """Counts are whole numbers from 0, rates and gains are from 0, intervals and minima above 0."""
     with pytest.raises(RequestError):
-        max_messages_per_partition(arguments.pop("lags"), **arguments)  # type: ignore[arg-type]
+        made(**wrong)
 
 
 def test_the_first_valid_call_measures_and_the_next_ones_correct() -> None:
@@ -143,23 +138,6 @@ def test_an_estimator_goes_on_from_exported_state() -> None:
     one.compute(0, 100, 100, 0)
     two = PidRateEstimator(1000, state=PidState(**asdict(one.state)))
     assert one.compute(1000, 90, 100, 10) == two.compute(1000, 90, 100, 10)
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"batch_interval_ms": 0},
-        {"proportional": -1},
-        {"integral": -1},
-        {"derivative": -1},
-        {"min_rate": 0},
-        {"min_rate": float("inf")},
-    ],
-)
-def test_an_estimator_refuses_nonsense(arguments: dict[str, Any]) -> None:
-    """Gains from 0, interval and minimum above 0."""
-    with pytest.raises(RequestError):
-        PidRateEstimator(**{"batch_interval_ms": 1000, **arguments})
 
 
 def test_a_timing_refuses_what_no_batch_takes() -> None:
@@ -205,3 +183,285 @@ def test_a_run_is_late_only_by_the_batch_before(delay_ms: int, before: BatchTimi
     """Not by a pause, nor by a date that a person gave it. It started at 1,600,000."""
     timing = BatchTiming(1, None, 100_000, 1_000, delay_ms, 1_700_000)
     assert timing.waiting_for(before) == replace(timing, scheduling_delay_ms=waited_ms)
+
+
+A, B = 5.0, 1e-5
+
+
+def batch(records: int, run_s: float, minute: int = 1, *, bound: int | None = None, load_s: float = 0.0) -> BatchTiming:
+    return BatchTiming(records, bound, round(run_s * 1000), round(load_s * 1000), 0, minute * 60_000)
+
+
+def batches(count: int = 60, *, noise: float = 0.0, seed: int = 0, least: float = 1e5, most: float = 5e6) -> list[BatchTiming]:
+    chance = random.Random(seed)  # noqa: S311 - noise of a model, no secret
+    sizes = [round(chance.uniform(least, most)) for _ in range(count)]
+    return [batch(n, (A + B * n) * chance.gauss(1, noise), k, load_s=B * n) for k, n in enumerate(sizes, 1)]
+
+
+def test_a_cost_that_the_model_describes_is_found() -> None:
+    """To the rounding of milliseconds. An overhead is never negative: then all of a run is for records."""
+    found = fit_cost(batches())
+    assert [found.a, found.b] == pytest.approx([A, B], rel=1e-3)
+    assert (found.separate, found.batches) == (True, 60)
+    below = fit_cost([batch(n, 1e-5 * n - 2, n // 1_000_000) for n in (1_000_000, 2_000_000, 3_000_000, 4_000_000)])
+    assert (below.separate, below.a) == (True, 0)
+    assert 0 < below.b < 1e-5
+
+
+@given(st.floats(0, 100), st.floats(1e-7, 1e-2), st.lists(st.integers(1000, 10**7), min_size=5, max_size=30))
+def test_any_exact_cost_is_explained(a: float, b: float, sizes: list[int]) -> None:
+    """Whether or not the sizes tell a from b, every batch of one size costs what it cost."""
+    timings = [batch(n, a + b * n, k) for k, n in enumerate(sizes)]
+    assume(all(t.run_ms > 1000 for t in timings))
+    found = fit_cost(timings)
+    assert found.a >= 0
+    assert found.b > 0
+    if found.separate:
+        assert all(found.a + found.b * t.records == pytest.approx(t.run_ms / 1000, rel=0.01) for t in timings)
+
+
+@pytest.mark.parametrize("noise", [0.05, 0.1])
+def test_noise_moves_the_fit_by_little(noise: float) -> None:
+    """Over 60 batches: the overhead within the noise, the records' cost within 10 %."""
+    for seed in range(20):
+        found = fit_cost(batches(noise=noise, seed=seed))
+        assert found.separate
+        assert found.a == pytest.approx(A, rel=noise)
+        assert found.b == pytest.approx(B, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        [(1e6, 11)],
+        [(1e6, 11)] * 30,
+        [(1e6, 11), (1.1e6, 12), (1.05e6, 11.5)],
+        [(1e6, 11), (2e6, 26), (3e6, 21)],
+        [(100, 0.001), (200, 3e7 - 4), (300, 3e7 - 4)],
+        [(1e9, 0.001), (1, 3e7 - 4), (2, 3e7 - 4)],
+    ],
+    ids=["one", "equal", "alike", "contradicting", "a slow server", "one that outweighs all"],
+)
+def test_sizes_that_do_not_tell_a_from_b_leave_the_overhead_outside_the_job(sizes: list[tuple[float, float]]) -> None:
+    """What the runs spent outside their Spark jobs is the least that it can be; the fit says so."""
+    found = fit_cost([batch(int(records), 4 + load_s, load_s=load_s) for records, load_s in sizes])
+    assert not found.separate
+    assert found.a == pytest.approx(4)
+    assert found.b > 0
+    assert "do not tell the overhead of a run from the cost of a record" in found.sentences()[-1]
+
+
+def test_a_number_that_is_given_is_kept_and_the_other_one_estimated() -> None:
+    """Also from batches of one size."""
+    same = [batch(1_000_000, 15, k) for k in range(5)]
+    assert fit_cost(same, a=3).b == pytest.approx(12e-6)
+    assert fit_cost(same, b=1e-5).a == pytest.approx(5)
+    assert fit_cost(same, b=1e-3).a == 0
+    assert fit_cost(same, a=100).b == pytest.approx(0.01 * 15e-6)
+    assert fit_cost(same, a=5, b=2e-5) == Fit(5, 2e-5, 5, separate=True)
+
+
+@pytest.mark.parametrize(
+    ("given_cost", "message"),
+    [
+        *[({"a": value}, "a: expected the seconds of a run") for value in (-1, math.nan, math.inf, 10**9, True, "5")],
+        *[({"b": value}, "b: expected the seconds of each record") for value in (0, -1e-5, math.nan, math.inf, 1e-13)],
+    ],
+)
+def test_a_given_number_is_refused_by_name(given_cost: dict[str, Any], message: str) -> None:
+    """With the fix."""
+    with pytest.raises(RequestError, match=message) as refused:
+        fit_cost(batches(), **given_cost)
+    assert refused.value.fix
+
+
+def test_batches_that_measured_nothing_or_are_old_are_left_out() -> None:
+    """No records, no time, absurd numbers; nothing but those is refused. The last hundred count."""
+    nothing = [batch(0, 5), batch(100, 0), batch(2**63, 5), replace(batch(100, 5), run_ms=10**12)]
+    old = [batch(n, 100 + n / 1000, k) for k, n in enumerate(range(1000, 2000), 1)]
+    assert fit_cost([*nothing, *batches(20)]) == fit_cost(batches(20))
+    assert fit_cost([*old, *batches(100)]) == fit_cost(batches(100))
+    for timings in ([], nothing):
+        with pytest.raises(RequestError, match="no batch with records whose time was measured"):
+            fit_cost(timings)
+
+
+def test_the_arrival_rate_is_what_arrived_between_two_batches_that_took_all() -> None:
+    """A batch at its bound does not tell how much waited."""
+    timings = [batch(600, 10, 1), batch(1000, 10, 2, bound=1000), batch(200, 10, 3, bound=1000), batch(1000, 10, 4, bound=1000)]
+    assert arrival_rate(timings) == pytest.approx(1200 / 120)
+    assert arrival_rate(timings[:2]) is None
+    assert arrival_rate([]) is None
+    assert arrival_rate([timings[0], timings[0]]) is None
+
+
+T = 60.0
+overheads = st.floats(0.01, 100)
+records_cost = st.floats(1e-8, 1e-2)
+utilizations = st.floats(0.1, 1)
+
+
+@given(overheads, records_cost, utilizations, st.floats(0, 0.99))
+def test_at_the_least_interval_a_run_takes_just_its_share(a: float, b: float, rho: float, load: float) -> None:
+    """T_min = a / (rho - b * rate), whose run of rate * T_min records takes rho * T_min."""
+    rate = load * rho / b
+    least = least_interval(a, b, arrival_rate=rate, utilization=rho)
+    assert least is not None
+    assert a + b * rate * least == pytest.approx(rho * least)
+
+
+@given(overheads, records_cost, utilizations, st.floats(1, 100))
+def test_no_interval_holds_what_exceeds_the_rate_of_endless_batches(a: float, b: float, rho: float, load: float) -> None:
+    """From b * rate = rho on."""
+    assert least_interval(a, b, arrival_rate=load * rho / b * (1 + 1e-9), utilization=rho) is None
+
+
+@pytest.mark.parametrize(("factor", "stays"), [(1.05, True), (0.8, False)])
+def test_the_least_interval_is_where_a_plant_keeps_up(factor: float, *, stays: bool) -> None:
+    """Just above it the lag stays what arrives in an interval, below it grows without end."""
+    rate = 60_000.0
+    least = least_interval(A, B, arrival_rate=rate, utilization=0.9)
+    assert least is not None
+    interval_s = factor * least
+    policy = make_rate_policy({"policy": "target"}, interval_s=interval_s)
+    trace = Plant(interval_s, A, record_s=B, arrivals=rate).run(policy, 300 * interval_s)
+    kept_up = trace.batches[-1].lag < 3 * rate * interval_s
+    assert kept_up == stays
+
+
+def test_a_full_batch_takes_its_share_of_the_interval() -> None:
+    """0 where the overhead alone takes it."""
+    assert full_batch(A, B, interval_s=T, utilization=0.9) == 4_900_000
+    assert full_batch(54, B, interval_s=T, utilization=0.9) == 0
+    assert full_batch(100, B, interval_s=T, utilization=0.9) == 0
+    assert full_batch(0, 1e-12, interval_s=1e7, utilization=1) < 2**63
+
+
+@given(overheads, records_cost)
+def test_a_batch_for_catching_up_leaves_the_overhead_a_tenth(a: float, b: float) -> None:
+    """And is the least that does."""
+    n = Advice(a, b, interval_s=T, arrival_rate=0).catch_up_batch
+    assert a <= 0.1 * (a + b * n) * (1 + 1e-6)
+    assert n == 1 or a >= 0.1 * (a + b * (n - 1)) * (1 - 1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.0, 20_000.0])
+def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None:
+    """With what arrives meanwhile, within an interval."""
+    batch, backlog = 4_900_000, 40_000_000
+    policy = make_rate_policy({"policy": "static", "max_records": batch}, interval_s=T)
+    trace = Plant(T, A, record_s=B, arrivals=rate, backlog=backlog - round(rate * T)).run(policy, 100 * T)
+    first = trace.batches[0]
+    assert first.lag == backlog
+    drained = next(b for b in trace.batches if b.records == b.lag)
+    assert Advice(A, B, interval_s=T, arrival_rate=rate, backlog=backlog).drain_s(batch) == pytest.approx(
+        drained.ended_s - first.started_s, rel=0.02
+    )
+
+
+@pytest.mark.parametrize(
+    ("backlog", "batch", "rate", "drained_s"),
+    [
+        (1, 4_900_000, 81_700, None),
+        (0, 4_900_000, 81_700, 0),
+        (10, 0, 81_700, None),
+        (1, 4_800_000, 80_000, None),
+        (24_000_000, 12_000_000, 0, 250),
+    ],
+)
+def test_a_backlog_that_does_not_shrink_has_no_end(backlog: int, batch: int, rate: float, drained_s: float | None) -> None:
+    """Nothing waits: nothing to drain. Runs that take longer than the interval follow each other at once."""
+    found = Advice(A, B, interval_s=T, arrival_rate=rate, backlog=backlog).drain_s(batch)
+    assert found == (drained_s and pytest.approx(drained_s))
+
+
+@pytest.mark.parametrize(
+    ("a", "rate", "backlog", "holds", "told"),
+    [
+        (A, 50_000, 0, True, ["keeps up: 50,000 records/s arrive", "12.5 s or longer", "54 s has 4,900,000", "from 4,500,000"]),
+        (A, 1000, 10_000_000, True, ["the backlog of 10,000,000 records is loaded in 2 min"]),
+        (A, 0, 4_900_000, True, ["is loaded in 54 s"]),
+        (A, 0, 4_900_000 * 300, True, ["is loaded in 5.0 h"]),
+        (A, 85_000, 1, False, ["falls behind: 85,000 records/s arrive", "81,667 records/s", "100 s or longer", "not shrink"]),
+        (A, 90_000, 0, False, ["falls behind at any interval: 90,000 records/s arrive", "more cores"]),
+        (70, 0.5, 0, False, ["0.5 records/s arrive", "loads at most 0 records/s"]),
+        (0, 100, 0, True, ["it would keep up at any interval"]),
+    ],
+)
+def test_advice_tells_whether_the_interval_holds(a: float, rate: float, backlog: int, told: list[str], *, holds: bool) -> None:
+    """With what to do where it does not."""
+    advice = Advice(a, B, interval_s=T, arrival_rate=rate, backlog=backlog)
+    said = " ".join(advice.sentences())
+    assert [words for words in told if words not in said] == []
+    assert advice.holds == holds
+    assert json.loads(json.dumps(advice.to_json(), allow_nan=False))["sentences"] == list(advice.sentences())
+    assert ("a run of 54 s has" in said) == (advice.full_batch > 0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        *[{"arrival_rate": value} for value in (-1, math.nan, math.inf, 1e10)],
+        *[{"utilization": value} for value in (0, 1.1, math.nan)],
+        *[{"interval_s": value} for value in (0, -1, math.nan)],
+        *[{"backlog": value} for value in (-1, 1.5)],
+        {"a": -1},
+        {"b": 0},
+    ],
+)
+def test_advice_refuses_nonsense_by_name(wrong: dict[str, Any]) -> None:
+    """With the fix."""
+    settings: dict[str, Any] = {"a": A, "b": B, "interval_s": T, "arrival_rate": 100.0, **wrong}
+    with pytest.raises((RequestError, ConfigError), match=f"^{next(iter(wrong))}: expected") as refused:
+        Advice(**settings)
+    assert refused.value.fix
+
+
+def executors(records: int, *, records_s: float = 10.0, last: int | None = None) -> Resources:
+    """Records of 40 core seconds a million, and from 2 to 10 executors of 4 cores."""
+    return executors_for(records, 4e-5, records_s=records_s, last=last, least=2, most=10, cores=4)
+
+
+@pytest.mark.parametrize(
+    ("records", "records_s", "last", "count", "reason"),
+    [
+        (4_000_000, 10, None, 4, "4,000,000 records of 40 core seconds a million in 10 s need 4"),
+        (4_000_000, 10, 2, 4, "need 4"),
+        (4_000_000, 10, 5, 4, "5 shrink by one a run"),
+        (4_000_000, 10, 7, 6, "need 4, 7 shrink by one a run"),
+        (4_000_000, 10, 4, 4, "need 4"),
+        (10**9, 10, None, 10, "need 1000, the most is 10"),
+        (0, 10, None, 2, "need 1, the least is 2"),
+        (0, 10, 99, 9, "10 shrink by one a run"),
+        (0, 10, 1, 2, "the least is 2"),
+        (10**9, 0, 3, 3, "the overhead takes the whole target time, which executors do not shorten"),
+        (10**9, -5, 3, 3, "the overhead takes the whole target time, which executors do not shorten"),
+        (1, 0, None, 2, "the overhead takes the whole target time, which executors do not shorten"),
+    ],
+)
+def test_executors_grow_at_once_and_shrink_by_one_a_run(
+    records: int, records_s: float, last: int | None, count: int, reason: str
+) -> None:
+    """Within their limits, and by nothing that they do not shorten."""
+    found = executors(records, records_s=records_s, last=last)
+    assert (found.executors, found.cores) == (count, 4)
+    assert found.reason.endswith(reason)
+
+
+@given(st.integers(0, 10**9), st.floats(1e-7, 1e-3), st.floats(0.1, 1000), st.integers(1, 20), st.integers(0, 9))
+def test_the_executors_of_many_runs_reach_what_the_load_needs(n: int, b: float, left_s: float, last: int, more: int) -> None:
+    """Within the limits, whatever they were before: no oscillation, no more than needed at last."""
+    counts, most = [last], 1 + more
+    for _ in range(20):
+        found = executors_for(n, b, records_s=left_s, last=counts[-1], least=1, most=most, cores=2)
+        counts.append(found.executors or 0)
+    assert counts[-1] == counts[-2]
+    assert all(1 <= count <= most for count in counts[1:])
+    enough = n * b / (counts[-1] * 2) <= left_s * (1 + 1e-6)
+    assert enough or counts[-1] == most
+    assert counts[-1] == 1 or n * b / ((counts[-1] - 1) * 2) > left_s * (1 - 1e-6)
+
+
+def test_a_small_load_has_few_pieces_and_a_large_one_five_a_core() -> None:
+    """A piece has at least 0.2 s of work; there is always one."""
+    assert [pieces_for(n, 2e-5, cores=2).pieces for n in (0, 1000, 20_000, 50_000, 100_000, 10**9)] == [1, 1, 2, 5, 10, 10]

@@ -13,35 +13,27 @@ from hypothesis import strategies as st
 
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.model.errors import RecordRefused, RequestError
+from tidegate_receivers.rules import records
 from tidegate_receivers.rules.blocks import Block, BlockBuffer
-from tidegate_receivers.rules.records import (
-    CONTENT_TYPES,
-    LONGEST_KEY,
-    LineSplitter,
-    field_key,
-    idempotency_headers,
-    records_of,
-)
+from tidegate_receivers.rules.records import LineSplitter, field_key, records_of
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
 MANY = 1000
 
 
-# ---- blocks
-
-
 def test_a_block_is_due_an_interval_after_its_first_item() -> None:
-    """And not before."""
+    """And not before; at the end of a lease nothing is waited for."""
     buffer: BlockBuffer[str] = BlockBuffer(0.2, 1000, 10_000)
     assert buffer.due_s == math.inf
     buffer.add("a", records=2, size=10, now_s=5.0)
     buffer.add("b", records=3, size=20, now_s=5.1)
-    assert buffer.due_s == 5.2
-    assert buffer.cut(5.1999) is None
+    assert (buffer.due_s, buffer.cut(5.1999)) == (5.2, None)
     block = buffer.cut(5.2)
     assert block is not None
     assert (block.items, block.records, block.size) == (("a", "b"), 5, 30)
     assert (buffer.cut(), buffer.due_s) == (None, math.inf)
+    buffer.add("c", records=1, size=1, now_s=6.0)
+    assert buffer.cut() is not None
 
 
 def test_a_block_is_due_at_once_when_it_is_large_enough_or_somebody_waits_for_it() -> None:
@@ -50,17 +42,9 @@ def test_a_block_is_due_at_once_when_it_is_large_enough_or_somebody_waits_for_it
     buffer.add("a", records=1, size=99, now_s=0.0)
     assert buffer.cut(1.0) is None
     buffer.add("b", records=1, size=1, now_s=1.0)
-    assert buffer.due_s == -math.inf
-    assert buffer.cut(1.0) is not None
+    assert (buffer.due_s, buffer.cut(1.0) is None) == (-math.inf, False)
     buffer.add("c", records=1, size=1, now_s=2.0, prompt=True)
     assert buffer.cut(2.0) is not None
-
-
-def test_the_rest_is_cut_without_a_time() -> None:
-    """At the end of a lease nothing is waited for."""
-    buffer: BlockBuffer[str] = BlockBuffer(60, 100, 10_000)
-    buffer.add("a", records=1, size=1, now_s=0.0)
-    assert buffer.cut() is not None
 
 
 def test_a_block_keeps_its_bytes_until_it_is_released() -> None:
@@ -105,9 +89,6 @@ def test_every_item_leaves_once_in_order_and_the_buffer_never_exceeds_its_capaci
     assert buffer.used == 0
 
 
-# ---- lines
-
-
 def test_a_line_that_is_too_long_is_counted_and_skipped_up_to_its_end() -> None:
     """No more of it is held than the limit and a chunk; the lines beside it are there."""
     splitter = LineSplitter(4)
@@ -140,9 +121,6 @@ def test_how_a_stream_is_cut_into_chunks_changes_no_line(stream: bytes, sizes: l
     assert (splitter.open_bytes > 0) == (rest != b"")
 
 
-# ---- bodies
-
-
 @pytest.mark.parametrize(
     ("content_type", "body", "records"),
     [
@@ -165,37 +143,32 @@ def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: by
 
 
 @pytest.mark.parametrize(
-    ("content_type", "body", "why"),
+    ("content_type", "body", "error", "why"),
     [
-        (JSON, b"", "the body: Expecting value"),
-        (JSON, b"{} {}", "the body has extra text after the JSON value"),
-        (JSON, b"{'a': 1}", "the body: Expecting property name"),
-        (JSON, b"NaN", "the body: NaN is not JSON"),
-        (JSON, b"[-Infinity]", "element 1: -Infinity is not JSON"),
-        (JSON, b'["\xff"]', "byte 2 is not UTF-8"),
-        (JSON, b"[1 2]", "element 1 is not followed by a comma"),
-        (JSON, b"[1", "element 1 is not followed by a comma or the array's end"),
-        (JSON, b"[1,]", "element 2: Expecting value"),
-        (JSON, b"[", "element 1: Expecting value"),
-        (JSON, b"[1] 2", "the body has extra text after its array"),
-        (JSON, b"[" * 100_000, "nested too deeply"),
-        (NDJSON, b'{"a":1}\n{"a":', "line 2: Expecting value"),
-        (NDJSON, b'{"a":1} {"a":2}\n', "line 1 has extra text after the JSON value"),
+        (JSON, b"", RequestError, "the body: Expecting value"),
+        (JSON, b"{} {}", RequestError, "the body has extra text after the JSON value"),
+        (JSON, b"{'a': 1}", RequestError, "the body: Expecting property name"),
+        (JSON, b"NaN", RequestError, "the body: NaN is not JSON"),
+        (JSON, b"[-Infinity]", RequestError, "element 1: -Infinity is not JSON"),
+        (JSON, b'["\xff"]', RequestError, "byte 2 is not UTF-8"),
+        (JSON, b"[1 2]", RequestError, "element 1 is not followed by a comma"),
+        (JSON, b"[1", RequestError, "element 1 is not followed by a comma or the array's end"),
+        (JSON, b"[1,]", RequestError, "element 2: Expecting value"),
+        (JSON, b"[", RequestError, "element 1: Expecting value"),
+        (JSON, b"[1] 2", RequestError, "the body has extra text after its array"),
+        (JSON, b"[" * 100_000, RequestError, "nested too deeply"),
+        (NDJSON, b'{"a":1}\n{"a":', RequestError, "line 2: Expecting value"),
+        (NDJSON, b'{"a":1} {"a":2}\n', RequestError, "line 1 has extra text after the JSON value"),
+        (JSON, b"[1,2,3,", RecordRefused, "a body has at most 3 records"),
+        (NDJSON, b"1\n2\n3\n\n", RecordRefused, "a body has at most 3 records"),  # blank lines count
     ],
 )
-def test_a_body_that_is_not_json_is_refused_with_its_place(content_type: str, body: bytes, why: str) -> None:
-    """The sender sees which element or line."""
-    with pytest.raises(RequestError, match=why):
-        records_of(body, content_type, MANY)
-
-
-@pytest.mark.parametrize(("content_type", "bodies"), [(JSON, (b"[1,2]", b"[1,2,")), (NDJSON, (b"1\n2\n", b"1\n2\n\n"))])
-def test_a_body_of_too_many_records_is_refused_before_the_rest_is_read(content_type: str, bodies: tuple[bytes, bytes]) -> None:
-    """Each takes many times its bytes. Blank lines count."""
-    fits, exceeds = bodies
-    assert records_of(fits, content_type, 2) == [b"1", b"2"]
-    with pytest.raises(RecordRefused, match="a body has at most 2 records"):
-        records_of(exceeds, content_type, 2)
+def test_a_body_is_refused_with_its_place_and_where_it_has_too_many_records_before_the_rest_is_read(
+    content_type: str, body: bytes, error: type[Exception], why: str
+) -> None:
+    """The sender sees which element or line. Each record takes many times its bytes."""
+    with pytest.raises(error, match=why):
+        records_of(body, content_type, 3)
 
 
 VALUES = st.recursive(
@@ -239,22 +212,17 @@ def test_the_key_of_a_record_is_the_json_text_of_its_field(record: bytes, key: s
 
 def test_a_key_that_no_header_takes_is_refused() -> None:
     """By the length of its text."""
-    assert field_key(b'{"id": "%s"}' % (b"x" * (LONGEST_KEY - 2)), "id")
-    with pytest.raises(RequestError, match=f"id has {LONGEST_KEY + 1} characters"):
-        field_key(b'{"id": "%s"}' % (b"x" * (LONGEST_KEY - 1)), "id")
+    assert field_key(b'{"id": "%s"}' % (b"x" * (records.LONGEST_KEY - 2)), "id")
+    with pytest.raises(RequestError, match=f"id has {records.LONGEST_KEY + 1} characters"):
+        field_key(b'{"id": "%s"}' % (b"x" * (records.LONGEST_KEY - 1)), "id")
 
 
 def test_records_with_a_key_have_a_stream_that_follows_from_it_alone() -> None:
     """A request's name is one stream for all its records; the number is the same in every process."""
     shared = zlib.crc32(b"abc")
-    named = list(islice(idempotency_headers(3, "abc", ()), 2))
+    named = list(islice(records.idempotency_headers(3, "abc", ()), 2))
     assert named == [(shared, (IDEMPOTENCY_KEY, b"abc/0")), (shared, (IDEMPOTENCY_KEY, b"abc/1"))]
-    own = list(idempotency_headers(3, None, ["7", None]))
+    own = list(records.idempotency_headers(3, None, ["7", None]))
     assert own == [(zlib.crc32(b"7"), (IDEMPOTENCY_KEY, b"7")), (3, None)]
-    sent = next(idempotency_headers(3, b"\xff".decode(errors="surrogateescape"), ()))
+    sent = next(records.idempotency_headers(3, b"\xff".decode(errors="surrogateescape"), ()))
     assert sent == (zlib.crc32(b"\xff"), (IDEMPOTENCY_KEY, b"\xff/0"))
-
-
-def test_every_content_type_is_one_of_the_two_forms() -> None:
-    """Other names of them are known."""
-    assert set(CONTENT_TYPES.values()) == {JSON, NDJSON}

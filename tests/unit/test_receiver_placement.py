@@ -1,4 +1,4 @@
-"""Laws of where the instances of a receiver run: on which workers, by which queues, and away from hosts that failed."""
+"""Laws of the life of a receiver's instances: where they run, and when they are started again."""
 
 from __future__ import annotations
 
@@ -10,20 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.model.errors import RequestError
-from tidegate_receivers.rules.placement import (
-    NOWHERE,
-    Assigned,
-    Live,
-    Tracked,
-    Worker,
-    are_ready,
-    assign,
-    mapped,
-    on_queues,
-    reschedule_receiver,
-    schedule_receivers,
-    sharing,
-)
+from tidegate.core.model.transitions import Transition
+from tidegate_receivers.rules import placement
+from tidegate_receivers.rules.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
+from tidegate_receivers.rules.placement import NOWHERE, Assigned, Live, Tracked, Worker
 
 A1, A2, B1, C1 = Worker("a1", "A"), Worker("a2", "A"), Worker("b1", "B"), Worker("c1", "C")
 
@@ -61,7 +51,7 @@ def test_receivers_are_scheduled_as_in_the_examples(
     preferred: dict[int, str | None], workers: list[Worker], candidates: dict[int, tuple[str, ...]]
 ) -> None:
     """Preferred host, least loaded, idle."""
-    scheduled = schedule_receivers(preferred, workers)
+    scheduled = placement.schedule_receivers(preferred, workers)
     assert scheduled == candidates
     assert list(scheduled) == list(preferred)
 
@@ -71,7 +61,7 @@ def test_the_first_candidate_is_preferred_and_then_least_loaded(
     preferred: dict[int, str | None], workers: list[Worker]
 ) -> None:
     """Those with a preference in their order, then the others in theirs; at each turn no worker of the choice had fewer."""
-    scheduled = schedule_receivers(preferred, workers)
+    scheduled = placement.schedule_receivers(preferred, workers)
     load = {w.name: 0 for w in workers}
     for receiver in sorted(preferred, key=lambda r: preferred[r] is None):  # stable
         host = preferred[receiver]
@@ -92,8 +82,8 @@ def test_each_idle_worker_joins_one_of_the_receivers_with_the_fewest_candidates(
     preferred: dict[int, str | None], workers: list[Worker]
 ) -> None:
     """So the numbers of candidates differ by at most one, and the first receivers have more. No worker is left out."""
-    scheduled = schedule_receivers(preferred, workers)
-    assert scheduled == schedule_receivers(preferred, workers * 2)  # the same worker given twice is one
+    scheduled = placement.schedule_receivers(preferred, workers)
+    assert scheduled == placement.schedule_receivers(preferred, workers * 2)  # the same worker given twice is one
     assert list(scheduled) == list(preferred)
     first = {names[0] for names in scheduled.values() if names}
     joined = [name for names in scheduled.values() for name in names[1:]]
@@ -126,7 +116,7 @@ def test_a_receiver_is_rescheduled_as_in_the_examples(
     preferred: str | None, tracked: dict[int, Tracked], workers: list[Worker], candidates: tuple[str, ...]
 ) -> None:
     """Receiver 0."""
-    assert reschedule_receiver(0, preferred, tracked, workers) == candidates
+    assert placement.reschedule_receiver(0, preferred, tracked, workers) == candidates
 
 
 @given(st.sampled_from([None, *HOSTS, GONE]), tracked_receivers, live)
@@ -148,54 +138,37 @@ def test_a_receiver_gets_its_preferred_host_and_the_workers_of_least_weight(
     idle = {name for name, weight in weights.items() if weight == 0}
     least = idle or {name for name, weight in weights.items() if weight == min(weights.values())}
     first = {w.name for w in workers if w.host == preferred} or ({preferred} if preferred else set())
-    candidates = reschedule_receiver(0, preferred, tracked, workers)
+    candidates = placement.reschedule_receiver(0, preferred, tracked, workers)
     assert set(candidates) == first | least
     assert set(candidates[: len(first)]) == first
     assert len(set(candidates)) == len(candidates)
-    assert candidates == reschedule_receiver(99, preferred, dict(reversed(tracked.items())), workers * 2)
-
-
-@pytest.mark.parametrize(("name", "host"), [("", "A"), ("a", ""), ("", "")])
-def test_a_worker_has_a_name_and_a_host(name: str, host: str) -> None:
-    """An empty one is refused."""
-    with pytest.raises(RequestError, match="Pass the name and the host"):
-        Worker(name, host)
+    assert candidates == placement.reschedule_receiver(99, preferred, dict(reversed(tracked.items())), workers * 2)
 
 
 @pytest.mark.parametrize(
-    ("state", "workers"),
+    ("make", "words", "message"),
     [
-        ("dead", ()),
-        ("ACTIVE", ("a1",)),
-        ("", ()),
-        ("active", ()),
-        ("active", ("a1", "a2")),
-        ("scheduled", "a1"),
-        ("active", "a"),
+        *((Worker, words, "Pass the name and the host") for words in (("", "A"), ("a", ""), ("", ""))),
+        # a tracked receiver has a known state and, where it is active, one worker; a string is no tuple of names
+        *((Tracked, (state, ()), "") for state in ("dead", "", "active")),
+        *(
+            (Tracked, words, "")
+            for words in (("ACTIVE", ("a1",)), ("active", ("a1", "a2")), ("scheduled", "a1"), ("active", "a"))
+        ),
+        # placement refuses what names nothing or two things
+        *((placement.schedule_receivers, ({7: ""}, workers), "receiver 7 is empty") for workers in ([], [A1])),
+        *((placement.reschedule_receiver, (7, "", {}, workers), "receiver 7 is empty") for workers in ([], [A1])),
+        (placement.schedule_receivers, ({0: None}, [A1, Worker("a1", "B")]), "two hosts, 'A' and 'B'"),
+        (placement.reschedule_receiver, (0, None, {}, [A1, Worker("a1", "B")]), "two hosts, 'A' and 'B'"),
     ],
 )
-def test_a_tracked_receiver_has_a_known_state_and_where_it_is_active_one_worker(state: Any, workers: Any) -> None:
-    """A string is no tuple of names."""
+def test_what_names_nothing_or_two_things_is_refused(make: Any, words: tuple[Any, ...], message: str) -> None:
+    """With the fix."""
     with pytest.raises(RequestError) as refused:
-        Tracked(state, workers)
+        make(*words)
+    assert message in str(refused.value)
     assert refused.value.fix
 
-
-def test_placement_refuses_what_names_nothing_or_two_things() -> None:
-    """An empty host, and a name that two workers have."""
-    for workers in ([], [A1]):
-        with pytest.raises(RequestError, match="receiver 7 is empty"):
-            schedule_receivers({7: ""}, workers)
-        with pytest.raises(RequestError, match="receiver 7 is empty"):
-            reschedule_receiver(7, "", {}, workers)
-    twice = [A1, Worker("a1", "B")]
-    with pytest.raises(RequestError, match="two hosts, 'A' and 'B'"):
-        schedule_receivers({0: None}, twice)
-    with pytest.raises(RequestError, match="two hosts, 'A' and 'B'"):
-        reschedule_receiver(0, None, {}, twice)
-
-
-# ---- one lease
 
 A, B, C = (Worker(f"celery@{host}", host) for host in "abc")
 
@@ -220,23 +193,17 @@ def test_instances_are_placed_as_in_the_examples(
 ) -> None:
     """The host of each."""
     live = [(Worker(host, host), ["q"]) for host in workers]
-    found = assign(dict(enumerate(preferred)), live, queues=["q"], failed=failed, until_s=7.0)
+    found = placement.assign(dict(enumerate(preferred)), live, queues=["q"], failed=failed, until_s=7.0)
     assert [(each.instance, each.host, each.until_s) for each in found] == [(n, host, 7.0) for n, host in enumerate(placed)]
 
 
 def test_the_queue_of_a_worker_is_the_one_that_the_fewest_share() -> None:
-    """A queue of its own leads to it alone; among equals the first of the file is taken."""
+    """A queue of its own leads to it alone; among equals the first of the file is taken. Workers of others never count."""
     live: Live = [(A, ["all", "own_a"]), (B, ["all"])]
-    placed = assign({0: None, 1: None}, live, queues=("all", "own_a"), failed={}, until_s=1)
+    placed = placement.assign({0: None, 1: None}, live, queues=("all", "own_a"), failed={}, until_s=1)
     assert [(each.host, each.queue) for each in placed] == [("a", "own_a"), ("b", "all")]
-    assert assign({0: None}, [(A, ["p", "q"])], queues=("q", "p"), failed={}, until_s=1)[0].queue == "q"
-
-
-def test_only_workers_of_the_receivers_queues_count() -> None:
-    """Others never get its tasks."""
-    live: Live = [(A, ["x"]), (B, ["q", "x"]), (C, [])]
-    assert on_queues(live, ("q",)) == [(B, ["q", "x"])]
-    assert on_queues(live, ("q", "x")) == [(A, ["x"]), (B, ["q", "x"])]
+    assert placement.assign({0: None}, [(A, ["p", "q"])], queues=("q", "p"), failed={}, until_s=1)[0].queue == "q"
+    assert placement.on_queues([(A, ["x"]), (B, ["q", "x"]), (C, [])], ("q",)) == [(B, ["q", "x"])]
 
 
 @pytest.mark.parametrize(
@@ -245,13 +212,13 @@ def test_only_workers_of_the_receivers_queues_count() -> None:
 )
 def test_the_share_of_workers_counts_as_it_is_written(up: int, expected: int, share: float, *, ready: bool) -> None:
     """0.55 of 100 are 55, which they are not as doubles."""
-    assert are_ready([(A, ["q"])] * up, expected=expected, share=share) is ready
+    assert placement.are_ready([(A, ["q"])] * up, expected=expected, share=share) is ready
 
 
 def test_each_instance_has_its_place_in_the_mapped_task_of_its_queue() -> None:
     """In the order in which they were placed. It is JSON-ready, and names itself by instance and host."""
     placed = [Assigned(number, "h", queue, 1.0) for number, queue in enumerate("pqqp")]
-    found = [(str(each), task, index) for each, task, index in mapped(placed, {"p": "t_p", "q": "t_q"})]
+    found = [(str(each), task, index) for each, task, index in placement.mapped(placed, {"p": "t_p", "q": "t_q"})]
     assert [Assigned(**each.to_json()) for each in placed] == placed
     assert found == [("0 on h", "t_p", 0), ("3 on h", "t_p", 1), ("1 on h", "t_q", 0), ("2 on h", "t_q", 1)]
 
@@ -269,11 +236,11 @@ def test_every_instance_runs_where_it_can(
     preferred: list[str | None], queues: dict[str, set[str]], failed: dict[int, str]
 ) -> None:
     """Once, on a live worker and by a queue of it; not where it failed, if there is another host; and always alike."""
-    live = on_queues([(Worker(host, host), of) for host, of in queues.items()], QUEUES)
+    live = placement.on_queues([(Worker(host, host), of) for host, of in queues.items()], QUEUES)
     up = {worker.host: of for worker, of in live}
 
     def placed(failures: dict[int, str]) -> list[Assigned]:
-        return assign(dict(enumerate(preferred)), live, queues=QUEUES, failed=failures, until_s=1)
+        return placement.assign(dict(enumerate(preferred)), live, queues=QUEUES, failed=failures, until_s=1)
 
     found = placed(failed)
     assert found == placed(failed)
@@ -294,4 +261,60 @@ def test_every_instance_runs_where_it_can(
 )
 def test_instances_of_two_leases_share_while_the_leases_overlap(now_s: float, overlap_s: float, count: int) -> None:
     """In the first moments of a lease, and in its last ones; one without overlap is alone."""
-    assert sharing(3, now_s, 600 + overlap_s, 600, overlap_s) == count
+    assert placement.sharing(3, now_s, 600 + overlap_s, 600, overlap_s) == count
+
+
+@pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda t: f"{t.state}-{t.event}")
+def test_each_event_leads_where_the_table_says(transition: Transition[State, Event]) -> None:
+    """There is one row for each."""
+    assert after(transition.state, transition.event) is transition.then
+    assert sum((t.state, t.event) == (transition.state, transition.event) for t in TRANSITIONS) == 1
+
+
+@given(st.lists(st.sampled_from(Event)))
+def test_whatever_happens_an_instance_ends_only_by_a_stop_and_its_drain(events: list[Event]) -> None:
+    """Events that cannot happen are refused and change nothing."""
+    state, possible = State.INITIALIZED, []
+    for event in events:
+        try:
+            state = after(state, event)
+        except RequestError:
+            continue
+        possible.append(event)
+    if state is State.STOPPED:
+        assert possible[-1] is Event.DRAINED
+        assert possible.count(Event.STOP) == 1
+
+
+@pytest.mark.parametrize("state", State)
+def test_a_lease_can_end_in_every_state_and_a_new_one_is_a_new_instance(state: State) -> None:
+    """There is no state in which a stop is not heard; what is stopped meets nothing."""
+    assert MEANING[state]
+    if state is not State.STOPPED:
+        assert state is State.STOPPING or after(state, Event.STOP) is State.STOPPING
+        return
+    for event in Event:
+        with pytest.raises(RequestError, match="a receiver that is stopped cannot meet"):
+            after(state, event)
+
+
+def test_delays_double_up_to_the_longest() -> None:
+    """Without jitter: the draw is 0."""
+    restarts = Restarts(1, 30)
+    assert [restarts.delay_s(n, 0) for n in (1, 2, 3, 4, 5, 6, 7, 10**6)] == [1, 2, 4, 8, 16, 30, 30, 30]
+
+
+@given(st.integers(1, 10**9), st.floats(0, 1), st.floats(0.001, 10), st.floats(1, 1000))
+def test_a_delay_is_at_least_half_of_what_its_failures_ask_for(
+    failures: int, draw: float, first_s: float, factor: float
+) -> None:
+    """And never above it."""
+    restarts = Restarts(first_s, first_s * factor)
+    most_s = restarts.delay_s(failures, 0)
+    assert 0 < most_s / 2 <= restarts.delay_s(failures, draw) <= most_s <= restarts.longest_s
+
+
+def test_failures_are_forgotten_after_a_time_without_one() -> None:
+    """Until then they add up."""
+    restarts = Restarts(forget_s=60)
+    assert [restarts.failures(0, 0), restarts.failures(4, 59.9), restarts.failures(4, 60)] == [1, 5, 1]

@@ -1,10 +1,14 @@
-"""Laws of the sources' settings, of who may send, and of the producer's configuration."""
+"""Laws of sources that listen, connect or follow a file: their settings, who may send, and what is landed of it, in memory."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import gc
+import gzip
+import os
+import re
 import ssl
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,12 +16,14 @@ from unittest import mock
 import confluent_kafka as ck
 import pytest
 
-from tests.receivers import until
+from tests.receivers import MemorySender, a_lease, served, texts, until
 from tidegate.core.model.errors import ConfigError, SourceUnavailable
+from tidegate_receivers.config.receiver import Http
 from tidegate_receivers.runtime import listening
 from tidegate_receivers.runtime.listening import Listener, Tls, client_context, server_context
 from tidegate_receivers.runtime.producer import KafkaSender, producer_settings
 from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
+from tidegate_receivers.runtime.supervisor import Limits
 
 TLS, CLIENTS = Tls(Path("c"), Path("k")), Tls(Path("c"), Path("k"), Path("ca"))
 PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused
@@ -45,19 +51,14 @@ def test_what_others_could_use_is_refused(kind: Any, settings: dict[str, Any], w
 
 
 def test_the_loopback_and_what_is_secured_are_accepted() -> None:
-    """By address or name."""
+    """By address or name. No representation, which ends up in logs, shows a token."""
     for host in ("127.0.0.1", "::1", "localhost"):
         HttpSource(host=host)
         SocketSource(host, 1)
-    HttpSource(host=PUBLIC, tls=TLS, token="t")  # noqa: S106
+    assert "geheim" not in repr(HttpSource(host=PUBLIC, tls=TLS, token="geheim"))  # noqa: S106
     HttpSource(host=PUBLIC, tls=CLIENTS)
     TcpServerSource(host=PUBLIC, tls=CLIENTS)
     SocketSource("example.org", 1, Tls())
-
-
-def test_no_representation_shows_the_token() -> None:
-    """It ends up in logs."""
-    assert "geheim" not in repr(HttpSource(token="geheim"))  # noqa: S106
 
 
 def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
@@ -70,13 +71,16 @@ def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
 
 
 def test_leases_and_instances_of_one_receiver_share_a_port_and_no_other_receiver_does() -> None:
-    """Until the last of them ends."""
+    """Until the last of them ends. An address that is not here is named, too."""
     first = Listener("127.0.0.1", 0, "a", 0)
     for listener in (first, Listener("127.0.0.1", first.port, "a", 0), Listener("127.0.0.1", first.port, "a", 1)):
         with pytest.raises(SourceUnavailable, match="the receiver a listens on it"):
             Listener("127.0.0.1", first.port, "b")
         listener.close()
     Listener("127.0.0.1", first.port, "b").close()
+    for host, why in (("203.0.113.1", r"203\.0\.113\.1:0: .*Free the port"), ("no such host", "no such host:0")):
+        with pytest.raises(SourceUnavailable, match=f"cannot listen on {why}"):
+            Listener(host, 0, "a")
 
 
 def test_the_next_lease_takes_all_connections_only_from_its_own_instance(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +107,7 @@ async def test_a_connection_too_many_is_closed_at_once_also_while_the_others_mak
     await listener.start(asyncio.Protocol, context, 2, told.append)
     opened = [await asyncio.open_connection("127.0.0.1", listener.port) for _ in range(5)]
     for reader, _ in opened[2:]:
-        with contextlib.suppress(ConnectionError):
+        with suppress(ConnectionError):
             assert await reader.read() == b""
     assert told == ["there are 2 connections, and another one is closed"] * 3
     opened[0][1].close()
@@ -117,32 +121,14 @@ async def test_a_connection_too_many_is_closed_at_once_also_while_the_others_mak
     listener.close()
 
 
-def test_an_address_that_is_not_here_is_named() -> None:
-    """With the fix."""
-    with pytest.raises(SourceUnavailable, match=r"cannot listen on 203\.0\.113\.1:0: .*Free the port"):
-        Listener("203.0.113.1", 0, "a")
-    with pytest.raises(SourceUnavailable, match="cannot listen on no such host:0"):
-        Listener("no such host", 0, "a")
-
-
 def test_no_connection_can_let_the_producer_lose_or_overtake_records() -> None:
     """Other settings are the connection's."""
-    given = {
-        "bootstrap.servers": "h:1",
-        "acks": "1",
-        "enable.idempotence": "false",
-        "message.timeout.ms": "5",
-        "transactional.id": "x",
-        "compression.type": "zstd",
-        "message.max.bytes": "2000000",
-    }
-    settings = producer_settings(given, 100)
-    assert settings["acks"] == "all"
-    assert settings["enable.idempotence"] == settings["enable.gapless.guarantee"] == "true"
-    assert settings["message.timeout.ms"] == "0"
+    given = {"acks": "1", "enable.idempotence": "false", "message.timeout.ms": "5", "transactional.id": "x"}
+    kept = {"bootstrap.servers": "h:1", "compression.type": "zstd", "message.max.bytes": "2000000"}
+    always = {"acks": "all", "enable.idempotence": "true", "enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
+    settings = producer_settings({**given, **kept}, 100)
+    assert settings.items() >= {**kept, **always, "partitioner": "murmur2_random"}.items()
     assert "transactional.id" not in settings
-    assert (settings["compression.type"], settings["partitioner"]) == ("zstd", "murmur2_random")
-    assert settings["message.max.bytes"] == "2000000"
     assert producer_settings({}, 5_000_000)["message.max.bytes"] == "5065536"
 
 
@@ -153,3 +139,161 @@ def test_a_client_that_cannot_be_closed_is_let_go_all_the_same() -> None:
     sender._client = mock.Mock(close=mock.Mock(side_effect=fatal))
     sender._end_client()
     assert sender._client is None
+
+
+async def post(port: int | None, body: bytes, *headers: bytes, length: int | None = None, end: bytes = b"}") -> bytes:
+    """The status line and what follows it, of a request of JSON."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    size = len(body) if length is None else length
+    lines = (b"POST / HTTP/1.1", b"Host: h", b"Content-Type: application/json", b"Content-Length: %d" % size, *headers)
+    writer.write(b"\r\n".join((*lines, b"", body)))
+    try:
+        return (await reader.readuntil(end or b"\n"))[9:]
+    finally:
+        writer.close()
+
+
+async def test_a_name_of_a_request_is_landed_as_the_bytes_that_were_sent() -> None:
+    """Also where they are not UTF-8; no header of a request ends the receiver."""
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender) as running:
+        for name in (b"\xff", "ä".encode()):
+            answer = await post(source.listening_on, b"1", b"Idempotency-Key: " + name, b"Tidegate-Key: " + name)
+            assert answer.startswith(b"202")
+            assert (keys(sender)[-1], sender.log[-1].key) == (name + b"/0", name)
+        assert (await running.ended()).last_error is None
+
+
+async def test_what_is_sent_again_over_another_connection_goes_the_same_way() -> None:
+    """Requests with a name have a stream of their own, the others that of their connection; an empty name is none."""
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender):
+        for header in (b"Idempotency-Key: a", b"Idempotency-Key: a", b"Idempotency-Key: b", b"Idempotency-Key:", b"X: y"):
+            assert (await post(source.listening_on, b"[1, 2]", header)).startswith(b"202")
+    streams = [out.stream for out in sender.log]
+    assert keys(sender) == [b"a/0", b"a/1", b"a/0", b"a/1", b"b/0", b"b/1", None, None, None, None]
+    assert (len(set(streams[:4])), len(set(streams))) == (1, 4)
+
+
+def keys(sender: MemorySender) -> list[str | bytes | None]:
+    """The names of what has landed."""
+    return [dict(out.headers).get("tidegate.idempotency_key") for out in sender.log]
+
+
+async def test_a_field_of_each_record_is_its_key_where_the_request_has_no_name() -> None:
+    """Each record has a stream by its own key; one without the field goes with its connection."""
+    source, sender = HttpSource(http=Http(idempotency_field="id")), MemorySender()
+    async with served(source, sender=sender):
+        port = source.listening_on
+        for _ in range(2):
+            assert (await post(port, b'[{"id": 1}, {"id": "x"}, {}]')).startswith(b"202")
+        assert (await post(port, b'{"id": 1}', b"Idempotency-Key: a")).startswith(b"202")
+        assert (await post(port, b'{"id": "%s"}' % (b"x" * 5000))).startswith(b"400")
+    assert keys(sender) == [b"1", b'"x"', None] * 2 + [b"a/0"]
+    streams = [out.stream for out in sender.log]
+    assert streams[:2] == streams[3:5]
+    assert streams[2] != streams[5]
+
+
+async def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_receiver(caplog: Any) -> None:
+    """Its sender has gone."""
+    source, sender = HttpSource(), MemorySender()
+    async with served(source, sender=sender):
+        with suppress(TimeoutError):
+            await asyncio.wait_for(post(source.listening_on, b"1", length=2), 0.1)
+        await asyncio.sleep(0.1)
+    assert (sender.log, "Error handling request" in caplog.text) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("body", "headers", "answer"),
+    [
+        (gzip.compress(b"1"), [b"Content-Encoding: gzip"], b"415.*Accept-Encoding: identity"),
+        (b"[" + b"1," * 9, [], b"413.*at most 8 records"),
+        (b"1", [b"X-%d: x" % number for number in range(64)], b"400"),
+        (b"1", [b"X: " + b"x" * 5000], b"400"),
+        (b'{"id": "%s"}' % (b"x" * 50), [b"Idempotency-Key: " + b"x" * 5000], b"400"),
+    ],
+    ids=["compressed", "many records", "many headers", "a long header", "a long name"],
+)
+async def test_what_would_take_memory_is_refused_before_it_is_made(body: bytes, headers: list[bytes], answer: bytes) -> None:
+    """Nothing is unpacked, headers are held before it is known who sends, and records by the room of the buffer."""
+    source, sender = HttpSource(), MemorySender()
+    limits = Limits(block_interval_s=0.01, buffer_bytes=4096, max_record_bytes=100)
+    async with served(source, sender=sender, limits=limits):
+        assert re.match(
+            answer, await post(source.listening_on, body, *headers, end=b"" if b"400" in answer else b"}"), re.DOTALL
+        )
+    assert not sender.log
+
+
+async def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So waiting takes no memory beyond the bound."""
+    source, sender, has_turn = HttpSource(), MemorySender(), asyncio.Event()
+
+    async def pace(_: int) -> float:
+        await has_turn.wait()
+        return 0.0
+
+    limits = Limits(block_interval_s=0.01, buffer_bytes=4096, max_record_bytes=1000)
+    body = b" " * 3000 + b"1"
+    async with served(source, sender=sender, limits=limits):
+        monkeypatch.setattr(source.intake, "pace", pace)
+        port = source.listening_on
+        waits = asyncio.create_task(post(port, body))
+        await until(lambda: source._held_bytes == len(body))
+        assert (await post(port, body)).startswith(b"503")
+        has_turn.set()
+        assert (await waits).startswith(b"202")
+        assert (await post(port, body)).startswith(b"202")
+
+
+async def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does it hold up the end of the lease."""
+    monkeypatch.setattr(listening.Listener, "start", start := mock.AsyncMock())
+    async with served(source := TcpServerSource(), sender=MemorySender()):
+        protocol = start.call_args.args[0]()  # as the event loop does before a handshake
+        assert len(source._accepted) == 1
+        del protocol
+        await until(lambda: gc.collect() >= 0 and not source._accepted)
+
+
+def rotate(path: Path, name: str, text: str) -> None:
+    """Another file gets the name, a second later."""
+    about = path.stat()
+    path.rename(path.with_name(name))
+    path.write_text(text)
+    later = about.st_mtime_ns + 1_000_000_000
+    os.utime(path, ns=(later, later))
+
+
+async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tmp_path: Path) -> None:
+    """Rotated twice and deleted while nobody read, its first successor is still there."""
+    path, state = tmp_path / "log", tmp_path / "state"
+    path.write_text("1\n")
+
+    async def lease() -> list[bytes]:
+        async with served(
+            FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.02), sender=(sender := MemorySender())
+        ):
+            await until(lambda: sender.log and sender.log[-1].value + b"\n" == path.read_bytes())
+        return texts(sender)
+
+    assert await lease() == [b"1"]
+    rotate(path, "log.2", "2\n")
+    assert await lease() == [b"2"]
+    rotate(path, "log.1", "3\n")
+    (tmp_path / "log.1").rename(tmp_path / "log.3")
+    rotate(path, "log.0", "4\n")
+    (tmp_path / "log.3").unlink()
+    assert await lease() == [b"3", b"4"]
+
+
+async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> None:
+    """A FIFO, which nobody writes to, and a folder."""
+    os.mkfifo(fifo := tmp_path / "fifo")
+    for path in (fifo, tmp_path):
+        source = FileSource(path=path, state_path=tmp_path.parent / "state")
+        async with served(source, sender=MemorySender(), lease=a_lease()) as running:
+            await running.until_told("is not a regular file")
+            assert "Name a file" in str((await running.ended()).last_error)

@@ -6,6 +6,7 @@ import asyncio
 import re
 import textwrap
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -44,17 +45,14 @@ async def test_the_example_in_the_docs_of_receivers_runs() -> None:
 
 async def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
     """Each block has a name of its own."""
-    sender = MemorySender()
-    async with served(source := Scripted(), sender=sender) as running:
+    async with served(source := Scripted(), sender=(sender := MemorySender())) as running:
         await (await source.store([b"1", b"2"], key=b"k"))
         await (await source.store([b"3"], stream=7))
         report = await running.ended()
     assert (report.records, report.bytes, report.blocks, report.undelivered, report.last_error) == (3, 3, 2, 0, None)
     assert [(r.value, r.key, r.stream) for r in sender.log] == [(b"1", b"k", 0), (b"2", b"k", 0), (b"3", None, 7)]
     headers: list[dict[str, Any]] = [dict(record.headers) for record in sender.log]
-    assert [h["tidegate.receiver"] + b"/" + h["tidegate.instance"] + b"/" + h["tidegate.host"] for h in headers] == [
-        b"r/0/h1"
-    ] * 3
+    assert [[h[f"tidegate.{name}"] for name in ("receiver", "instance", "host")] for h in headers] == [[b"r", b"0", b"h1"]] * 3
     assert all(h["tidegate.received_at"].isdigit() for h in headers)
     assert headers[0]["tidegate.block"] == headers[1]["tidegate.block"] != headers[2]["tidegate.block"]
     assert sender.closed
@@ -84,18 +82,20 @@ async def test_a_record_that_the_broker_refuses_is_told_and_the_others_are_lande
             await tickets[0]
         await tickets[1]
         report = await running.ended()
-    assert (report.records, report.refused, report.last_error) == (2, 1, "too large")
-    assert texts(sender) == [b"1", b"3"]
+    assert (report.records, report.refused, report.last_error, texts(sender)) == (2, 1, "too large", [b"1", b"3"])
 
 
 async def test_records_that_are_too_long_are_refused_before_they_are_stored() -> None:
-    """All of their call, so that its order has no gap."""
-    limits = Limits(max_record_bytes=3)
+    """All of their call, so that its order has no gap. So is an offer that never has room."""
+    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=3)
     async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits) as running:
         with pytest.raises(RecordRefused, match="4 bytes is longer than 3"):
             await source.store([b"1", b"4444"])
+        with pytest.raises(RecordRefused, match="Send fewer at a time"):
+            source.intake.offer([b"1"] * 5)
+        await (await source.store([b"%d" % n for n in range(50)]))  # in parts, whose order and ticket are those of one
         report = await running.ended()
-    assert (report.refused, sender.log) == (1, [])
+    assert (report.refused, texts(sender)) == (1, [b"%d" % n for n in range(50)])
 
 
 async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> None:
@@ -117,16 +117,6 @@ async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> No
     assert report.throttled_s > 0
 
 
-async def test_more_records_than_the_buffer_holds_are_stored_in_parts() -> None:
-    """In their order; the ticket ends with the last one."""
-    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=10)
-    async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits):
-        await (await source.store([b"%d" % n for n in range(50)]))
-        assert texts(sender) == [b"%d" % n for n in range(50)]
-        with pytest.raises(RecordRefused, match="Send fewer at a time"):
-            source.intake.offer([b"1"] * 5)
-
-
 async def test_an_offer_that_fails_is_told_and_not_sent_again() -> None:
     """Its sender decides; one that is refused is told that."""
     sender = MemorySender(answers=[AWAY, {0: AWAY}], longest=3)
@@ -140,9 +130,8 @@ async def test_an_offer_that_fails_is_told_and_not_sent_again() -> None:
         with pytest.raises(RecordRefused):
             await source.intake.offer([b"4444"])
         report = await running.ended()
-    assert (report.records, report.undelivered, report.last_error) == (1, 0, "too large")
+    assert (report.records, report.undelivered, report.last_error, texts(sender)) == (1, 0, "too large", [b"3"])
     assert "r[0]: away" in running.told
-    assert texts(sender) == [b"3"]
     assert dict(sender.log[0].headers)["tidegate.idempotency_key"] == b"k/0"
 
 
@@ -184,11 +173,10 @@ async def test_offers_are_refused_at_once_while_the_broker_is_known_to_be_away(m
         await source.intake.offer([b"5"])
 
 
-async def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again() -> None:
     """A short wait is waited for, a long one is told."""
-    async with served(
-        source := Scripted(), sender=MemorySender(), limits=Limits(block_interval_s=0.01, max_rate=1000)
-    ) as running:
+    limits = Limits(block_interval_s=0.01, max_rate=1000)
+    async with served(source := Scripted(), sender=MemorySender(), limits=limits) as running:
         assert await source.intake.pace(20) == 0
         await source.store([b"1"] * 20)
         assert await source.intake.pace(10_000) == 0
@@ -234,25 +222,18 @@ async def test_a_source_that_fails_is_closed_and_opened_again() -> None:
     assert "r[0]: the source cannot be opened: Address already in use. The receiver is started again" in running.told
 
 
-async def test_a_lease_that_is_over_opens_nothing() -> None:
-    """It ends at once."""
-    source = Scripted()
-    async with served(source, sender=(sender := MemorySender()), lease=a_lease(lasts_s=-1)) as running:
+async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
+    """Without waiting for the block's interval, and also what comes while the source closes. One that is over opens nothing."""
+    sender, source = MemorySender(), Scripted()
+    async with served(source, sender=sender, lease=a_lease(lasts_s=-1)) as running:
         report = await running.ended()
     assert (source.calls, report.records, sender.closed) == ([], 0, True)
-
-
-async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
-    """Without waiting for the block's interval, and also what comes while the source closes."""
-    sender = MemorySender()
-    source = Scripted()
     source.stopping = lambda: source.store([b"2"])
     async with served(source, sender=sender, lease=a_lease(lasts_s=0.05), limits=Limits(block_interval_s=60)) as running:
         await source.store([b"1"])
         assert running.task is not None
         report = await running.task
-    assert report.records == 2
-    assert texts(sender) == [b"1", b"2"]
+    assert (report.records, texts(sender)) == (2, [b"1", b"2"])
     with pytest.raises(Overloaded):
         source.intake.offer([b"3"])
 
@@ -288,32 +269,34 @@ async def test_nothing_is_sent_behind_what_was_given_up() -> None:
 
     source, sender = Scripted(), Back(away=True)
     async with served(source, sender=sender, lease=a_lease(drain_s=0.02)) as running:
-        first = await source.store([b"1"])
+        tickets = [await source.store([b"1"])]
         await until(lambda: sender.attempts)
-        second = await source.store([b"2"])
+        tickets.append(await source.store([b"2"]))
         report = await running.ended()
-    assert isinstance(first.exception(), NotDelivered)
-    assert isinstance(second.exception(), NotDelivered)
+    assert [type(ticket.exception()) for ticket in tickets] == [NotDelivered] * 2
     assert (texts(sender), report.undelivered) == ([], 2)
 
 
-async def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_delivered() -> None:
+@pytest.mark.parametrize("answer", [{0: AWAY, 1: RecordRefused("x")}, {0: RecordRefused("x"), 1: AWAY}])
+async def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_delivered(answer: Failures) -> None:
     """Whichever comes first: what is told decides whether they are sent again."""
-    for answer in ({0: AWAY, 1: RecordRefused("x")}, {0: RecordRefused("x"), 1: AWAY}):
-        source, sender = Scripted(), MemorySender(answers=[answer])
-        async with served(source, sender=sender):
-            with pytest.raises(NotDelivered):
-                await source.intake.offer([b"1", b"2"])
+    async with served(source := Scripted(), sender=MemorySender(answers=[answer])):
+        with pytest.raises(NotDelivered):
+            await source.intake.offer([b"1", b"2"])
 
 
-async def test_a_source_that_never_finishes_closing_is_opened_again_after_the_time_of_the_drain() -> None:
-    """It is reported, and does not wait for the lease's end."""
-    source = Scripted(stopping=asyncio.Event().wait)
+@pytest.mark.parametrize(
+    ("stopping", "why"),
+    [(asyncio.Event().wait, "TimeoutError"), (mock.AsyncMock(side_effect=ValueError("no")), "ValueError: no")],
+)
+async def test_a_source_that_cannot_be_closed_is_reported_and_opened_again(stopping: Any, why: str) -> None:
+    """One that never finishes after the time of the drain; it does not wait for the lease's end."""
+    source = Scripted(stopping=stopping)
     async with served(source, sender=MemorySender(), lease=a_lease(drain_s=0.02)) as running:
         source.restart("no more")
         await until(lambda: source.calls.count("start") == 2)
         report = await running.ended()
-    assert report.last_error == "the source cannot be closed: TimeoutError. The receiver is started again"
+    assert report.last_error == f"the source cannot be closed: {why}. The receiver is started again"
 
 
 async def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_again() -> None:
@@ -327,10 +310,7 @@ async def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_ag
                 raise asyncio.CancelledError
             beats.append(self.spawn(asyncio.sleep(60)))
 
-    async def raises() -> None:
-        raise asyncio.CancelledError
-
-    source = Cancels(stopping=raises)
+    source = Cancels(stopping=mock.AsyncMock(side_effect=asyncio.CancelledError))
     async with served(source, sender=MemorySender()) as running:
         await until(lambda: beats)
         source.restart("no more")
@@ -339,35 +319,17 @@ async def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_ag
         assert (await running.ended()).restarts == 2
 
 
-async def test_a_source_that_hangs_holds_up_neither_start_nor_end() -> None:
-    """In `on_start` or `on_stop`; one that raises when it is closed is reported."""
-
-    class Hangs(Scripted):
-        async def on_start(self) -> None:
-            await super().on_start()
-            await asyncio.Event().wait()
-
-    async def fails() -> None:
-        raise ValueError("no")
-
-    source = Hangs()
-    running = served(source, sender=MemorySender(), lease=a_lease(lasts_s=0.05))
-    async with running as one:
-        assert (await one.ended()).last_error is None
-    for stopping in (asyncio.Event().wait, fails):
-        async with served(Scripted(stopping=stopping), sender=MemorySender(), lease=a_lease(drain_s=0.05)) as two:
-            report = await two.ended()
-    assert report.last_error == "the source cannot be closed: ValueError: no. The receiver is started again"
+async def test_a_source_that_hangs_when_it_is_opened_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease ends without an error."""
+    monkeypatch.setattr(Scripted, "on_start", lambda _: asyncio.Event().wait())
+    async with served(Scripted(), sender=MemorySender(), lease=a_lease(lasts_s=0.05)) as running:
+        assert (await running.ended()).last_error is None
 
 
-async def test_a_fault_of_the_delivery_ends_the_lease_with_it() -> None:
+async def test_a_fault_of_the_delivery_ends_the_lease_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Instead of taking in what nobody delivers."""
-
-    class Broken(MemorySender):
-        async def send(self, records: object) -> Failures:
-            raise ZeroDivisionError
-
-    async with served(source := Scripted(), sender=Broken()) as running:
+    monkeypatch.setattr(MemorySender, "send", mock.AsyncMock(side_effect=ZeroDivisionError))
+    async with served(source := Scripted(), sender=MemorySender()) as running:
         await source.store([b"1"])
         assert running.task is not None
         with pytest.raises(ZeroDivisionError):

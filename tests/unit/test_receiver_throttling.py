@@ -1,4 +1,4 @@
-"""Laws of what an instance does with back-pressure: it holds its senders, loses nothing, and goes on."""
+"""Laws of what an instance does with back-pressure: it holds its senders, loses nothing, and goes on when it hears nothing."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import asyncio
 import threading
 import time
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.receivers import MemoryDownstream, MemorySender, Scripted, connect, served, texts, until
-from tests.unit.test_receiver_serving import post
+from tests.unit.test_receiver_sources import post
 from tidegate_receivers.config.receiver import Backpressure
 from tidegate_receivers.rules.lifecycle import State
-from tidegate_receivers.runtime import supervisor
+from tidegate_receivers.runtime import intake, supervisor
 from tidegate_receivers.runtime.backpressure import Heard
+from tidegate_receivers.runtime.intake import Intake
 from tidegate_receivers.runtime.sources import HttpSource, SocketSource, TcpServerSource
 from tidegate_receivers.runtime.supervisor import Limits
 
@@ -164,7 +166,7 @@ async def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(mo
 def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody waits for it, not even the event loop when it is closed."""
     monkeypatch.setattr(supervisor, "FIRST_LOOK_S", 0.1)
-    asked, answers, ended = threading.Event(), threading.Event(), threading.Event()
+    asked, answers, ended = (threading.Event() for _ in range(3))
 
     def hangs() -> Heard:
         asked.set()
@@ -172,12 +174,12 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
         ended.set()
         return Heard(lag=0)
 
-    async def test() -> None:
+    async def lease() -> None:
         async with served(Scripted(), sender=MemorySender(), downstream=hangs) as running:
             await until(asked.is_set)
             await running.ended()
 
-    asyncio.run(test())
+    asyncio.run(lease())
     assert not ended.is_set()
     answers.set()
 
@@ -189,14 +191,66 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
 async def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
     """Or while the backlog is."""
     sender, source = MemorySender(), Scripted()
-    limits: Any = Limits(block_interval_s=0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
+    limits = Limits(block_interval_s=0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
     async with served(source, sender=sender, limits=limits, downstream=lambda: heard):
         await until(lambda: source.intake.throttle.heard)
         storing = asyncio.create_task(source.store(numbers(3)))
-        if takes:
-            await (await storing)
-        else:
-            await asyncio.wait({storing}, timeout=0.05)
-            assert not storing.done()
-            storing.cancel()
+        await asyncio.wait({storing}, timeout=30 if takes else 0.05)
+        assert storing.done() == takes
+        await storing.result() if takes else storing.cancel()
     assert len(sender.log) == (3 if takes else 0)
+
+
+SILENCE_S = 30.0
+
+
+class Clock:
+    """Stands still just before the silence is over, until it was looked at so often; then it is over."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def __call__(self) -> float:
+        self.looks -= 1
+        return SILENCE_S - 0.001 if self.looks >= 0 else SILENCE_S + 0.001
+
+
+def instance(backpressure: Backpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
+    """One that has heard of the pipeline at 0 s."""
+    found = Intake(
+        "r", 0, "h", Limits(block_interval_s=0.001, backpressure=backpressure), MemorySender(), report=lambda _: None
+    )
+    monkeypatch.setattr(intake, "_now_s", lambda: 0.0)
+    found.hear(Heard(lag=0), found.throttle.taken)
+    return found
+
+
+@pytest.mark.parametrize("looks", range(10))
+async def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At whichever look at the clock the silence is over, the call waits or stores; it does not fail."""
+    found = instance(Backpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
+    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    storing = asyncio.create_task(found.store([b"a", b"b"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    found.hear(Heard(lag=0), found.throttle.taken)
+    await storing
+    assert found.throttle.taken.stored == 2
+
+
+@pytest.mark.parametrize("looks", range(10))
+async def test_no_turn_is_reserved_that_is_far_away(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither by a line nor by a request: nobody could end a sleep of minutes when the lease ends."""
+    found = instance(Backpressure("rate", safe_rate=1, silence=SILENCE_S), monkeypatch)
+    monkeypatch.setattr(Intake, "_throttle", slept := mock.AsyncMock())
+    monkeypatch.setattr(intake, "_now_s", lambda: SILENCE_S - 0.001)
+    await found.store([b"x"] * 600)
+    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    await found.pace(1)
+    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    storing = asyncio.create_task(found.store([b"a"]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    storing.cancel()
+    await asyncio.gather(storing, return_exceptions=True)
+    assert max(call.args[-1] for call in slept.call_args_list) <= intake.LOOK_S

@@ -1,24 +1,35 @@
-"""Laws of simulations: loads from files, scenarios, the comparison of policies, and what is drawn of it."""
+"""Laws of simulations: the modelled pipeline, loads from files, scenarios, and the comparison of policies."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 
-from tests.bench.rate_policies import growing, part, settled_after
+from tests.bench.rate_policies import growing
+from tidegate.core.config.pipeline import Limits
 from tidegate.core.model.errors import ConfigError, RequestError
+from tidegate.core.planning.plan import RangePolicy
+from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.policies import make_rate_policy
-from tidegate.simulation import experiment
+from tidegate.core.rates.policy import RatePolicy
+from tidegate.simulation import experiment as events
+from tidegate.simulation import plant as plants
 from tidegate.simulation.comparison import compare, overlong, parse_policy, policy_at, summarize
+from tidegate.simulation.experiment import Experiment, Model, experiment, limits_of, model_of
 from tidegate.simulation.plant import Plant, PlantBatch, Skipped, Trace
 from tidegate.simulation.steps import Steps, read_load
 
 T, A, B = 60.0, 6.0, 1e-5
 BEST = 4_800_000
 PLANT = Plant(T, A, record_s=B, arrivals=2 / B)
+UNBOUNDED = make_rate_policy({"policy": "static"}, interval_s=10)
+TEN = make_rate_policy({"policy": "static", "max_records": 10}, interval_s=10)
 
 
 def batch(started_s: float, run_s: float, records: int, lag: int = 0) -> PlantBatch:
@@ -57,13 +68,13 @@ def test_a_csv_that_is_no_load_is_refused_by_its_line(lines: list[str], message:
 
 def test_a_scenario_changes_a_plant_for_a_time() -> None:
     """Cost, arrivals, outages; the rest stays."""
-    stepped = Steps.of(experiment.step(PLANT, since_s=600, until_s=1200).record_s)
+    stepped = Steps.of(events.step(PLANT, since_s=600, until_s=1200).record_s)
     assert [stepped.at(second) for second in (0, 600, 1200)] == [B, 3 * B, B]
-    calm = experiment.quiet(PLANT, since_s=600, until_s=1200, quiet_rate=1.0, burst=600)
+    calm = events.quiet(PLANT, since_s=600, until_s=1200, quiet_rate=1.0, burst=600)
     assert [Steps.of(calm.arrivals).at(second) for second in (0, 600, 1200, 1260)] == [2 / B, 1.0, 10.0, 2 / B]
-    again = Steps.of(experiment.quiet(calm, since_s=300, until_s=600, quiet_rate=2.0, burst=60).arrivals)
+    again = Steps.of(events.quiet(calm, since_s=300, until_s=600, quiet_rate=2.0, burst=60).arrivals)
     assert [again.at(second) for second in (300, 600, 660, 1200, 1260)] == [2.0, 1.0, 1.0, 10.0, 2 / B]
-    away = experiment.outage(experiment.outage(PLANT, since_s=1, until_s=2), since_s=3, until_s=4)
+    away = events.outage(events.outage(PLANT, since_s=1, until_s=2), since_s=3, until_s=4)
     assert list(away.outages) == [(1, 2), (3, 4)]
     rising = Steps.of(growing(PLANT, since_s=600).record_s)
     costs = [rising.at(600 + k * T) / B for k in (0, 10, 20, 29, 40, 50)]
@@ -94,21 +105,6 @@ def test_settings_win_over_the_utilization_of_the_comparison() -> None:
     assert policy_at(pid, PLANT, 0.5) == (make_rate_policy(pid, interval_s=T), 0.5)
 
 
-@pytest.mark.parametrize("name", ["unlimited", "static"])
-def test_a_policy_without_a_bound_has_no_headroom(name: str) -> None:
-    """`unlimited` takes other settings as `static` does."""
-    with pytest.raises(ConfigError, match="has no setting gain"):
-        policy_at({"policy": name, "gain": 1.0}, PLANT, 0.9)
-
-
-def test_static_needs_an_interval_that_is_longer_than_the_overhead() -> None:
-    """Otherwise no bound would do; the policy is named."""
-    with pytest.raises(RequestError, match="static: an empty run takes 60 s, longer than 90% of the interval of 60 s"):
-        policy_at({"policy": "static"}, Plant(T, T, record_s=B, arrivals=1.0), 0.9)
-    with pytest.raises(ConfigError, match="utilization"):
-        policy_at({"policy": "static"}, PLANT, 1.5)
-
-
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
@@ -125,32 +121,10 @@ def test_a_policy_is_written_with_its_settings(text: str, settings: dict[str, An
     assert [type(value) for value in parsed.values()] == [type(value) for value in settings.values()]
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("vegas", "policy: expected one of static, pid, fixed_point, target, unlimited, got 'vegas'"),
-        ("pid,min_rate", "expected a setting as name=number, got 'min_rate'"),
-        ("pid,=3", "expected a setting as name=number, got '=3'"),
-        ("pid,min_rate=nan", "got 'min_rate=nan'"),
-        ("pid,min_rate=x", "got 'min_rate=x'"),
-    ],
-)
-def test_a_policy_that_is_none_is_refused_by_name(text: str, message: str) -> None:
-    """With the fix."""
-    with pytest.raises(RequestError) as refused:
-        parse_policy(text)
-    assert message in str(refused.value)
-
-
 def test_a_trace_is_told_in_few_figures() -> None:
     """Skipped time is that of runs that were due while another one ran, or in an outage; an idle run is none."""
-    batches = [
-        batch(60, 10, 100),
-        batch(120, 100, 100, lag=300),
-        batch(220, 10, 100, lag=250),
-        batch(280, 20, 150),
-        batch(340, 5, 10),
-    ]
+    batches = [batch(60, 10, 100), batch(120, 100, 100, lag=300), batch(220, 10, 100, lag=250), batch(280, 20, 150)]
+    batches += [batch(340, 5, 10)]
     skipped = [Skipped(180, "the run before", 200), Skipped(400, "nothing to read", 0), Skipped(460, "outage", 700)]
     told = summarize(Trace(batches, skipped), T)
     assert (told.batches, told.records, told.overlong, told.longest_run_s) == (5, 460, 1, 100)
@@ -158,31 +132,257 @@ def test_a_trace_is_told_in_few_figures() -> None:
     assert told.backlog_s == 300 - 120
     assert summarize(Trace(batches[:2]), T).backlog_s is None
     assert summarize(Trace(), T).backlog_s == 0
-
-
-def test_batches_have_settled_when_all_later_ones_are_near_the_best() -> None:
-    """Within 25 %."""
-    batches = [batch(60 * k, 60, size) for k, size in enumerate((100, 400, 74, 76, 100, 125))]
-    assert settled_after(batches, 100) == 3
-    assert settled_after(batches[3:], 100) == 0
+    lags = [(60, 100), (120, 300), (180, 200), (220, 250), (280, 150), (340, 10), (400, 0), (460, 700)]
+    assert Trace(batches, skipped).lags == lags
     assert overlong([batch(0, 75, 1), batch(0, 75.1, 1)], T) == 1
-    assert [b.records for b in part(batches, 1, 3)] == [400, 74]
 
 
-def test_the_lags_of_a_trace_are_those_of_all_runs_that_were_due() -> None:
-    """In the order of their times, whether they loaded or were skipped."""
-    skipped = [Skipped(180, "outage", 20), Skipped(500, "nothing to read", 0)]
-    trace = Trace([batch(60, 10, 100), batch(240, 70, 50, lag=90)], skipped)
-    assert trace.lags == [(60, 100), (180, 20), (240, 90), (500, 0)]
+def timing(records: int, minute: int, *, bound: int | None = None) -> BatchTiming:
+    run_ms = round((5 + B * records) * 1000)
+    return BatchTiming(records, bound, run_ms, run_ms - 4000, 0, minute * 60_000 + run_ms)
 
 
-def test_a_burst_from_a_file_drains_under_every_policy() -> None:
-    """The same load, the same records."""
-    load = read_load(["second,records_per_s", f"0,{0.3 / B}", f"1800,{3 / B}", f"2400,{0.3 / B}"], name="burst.csv")
-    plant = Plant(T, A, record_s=B, arrivals=load, partitions=4)
-    policies = {name: policy_at({"policy": name}, plant, 0.9) for name in ("static", "pid", "fixed_point", "target")}
-    for each in compare(plant, policies, 6 * 3600):
-        assert each.summary.backlog_s is not None, each.name
-        assert each.summary.overlong == 0
-        assert each.summary.most_lag > 5 * BEST
-        assert math.isclose(each.summary.records + each.summary.last_lag, load.total(0, 6 * 3600), rel_tol=0.02)
+HISTORY = [timing(1_000_000 + 500_000 * (k % 3), k) for k in range(1, 10)]
+
+
+def model(**given: Any) -> Model:
+    return model_of(HISTORY, interval_s=T, **given)
+
+
+def test_a_model_comes_from_the_history() -> None:
+    """Cost and load; what is given wins."""
+    found = model()
+    assert [found.a, found.b] == pytest.approx([5, B], rel=0.01)
+    assert found.arrival_rate == pytest.approx(25_000)
+    assert found.arrival_source == "history"
+    assert found.fit is not None
+    assert found.fit.separate
+    given = model(a=7.0, b=2e-5, rate=0.0)
+    assert (given.a, given.b, given.arrival_rate, given.arrival_source, given.fit) == (7.0, 2e-5, 0.0, "given", None)
+    assert given.advice.full_batch == 2_350_000
+    assert model(b=2e-5).b == 2e-5
+
+
+def test_without_a_known_load_half_of_a_full_one_arrives() -> None:
+    """Also where not even an empty run fits into the interval."""
+    bounded = [timing(1_000_000, k, bound=1_000_000) for k in range(3)]
+    found = model_of(bounded, interval_s=T, a=5)
+    assert found.arrival_source == "half of a full load"
+    assert found.arrival_rate == pytest.approx(0.5 * 4_900_000 / T, rel=0.01)
+    assert model_of([], interval_s=T, a=100, b=B).arrival_rate == pytest.approx(45_000)
+
+
+@pytest.mark.parametrize(
+    ("asked", "seconds", "since_s", "until_s"),
+    [
+        ({}, 9000, 0, 0),
+        ({"event": "step"}, 9000, 3000, 6000),
+        ({"event": "quiet"}, 9000, 3000, 4200),
+        ({"event": "outage"}, 10_800, 3602.5, 7202.5),
+        ({"event": "step", "lasting_s": 6000}, 18_000, 6000, 12_000),
+        ({"event": "step", "seconds": 1000.0, "lasting_s": 60}, 1000, 300, 360),
+        ({"load": Steps([(0, 1.0), (20_000, 2.0)])}, 23_000, 0, 0),
+        ({"load": Steps([(0, 1.0)])}, 9000, 0, 0),
+    ],
+)
+def test_an_event_begins_with_the_second_third_of_the_time(
+    asked: dict[str, Any], seconds: float, since_s: float, until_s: float
+) -> None:
+    """Which is at least 150 intervals, three times the event, and what the load needs."""
+    made = experiment(model(), **asked)
+    assert [made.seconds, made.since_s, made.until_s] == pytest.approx([seconds, since_s, until_s], rel=1e-3)
+    assert (made.event is None) == ("event" not in asked)
+
+
+def test_an_event_changes_the_plant() -> None:
+    """By its factor, which is 3 for a step and 10 for the burst after quiet hours."""
+
+    def made(**asked: Any) -> Experiment:
+        return experiment(model(a=5, b=B, rate=1000.0), **asked, partitions=7)
+
+    assert Steps.of(made(event="step").plant.record_s).at(3000) == pytest.approx(3 * B)
+    assert Steps.of(made(event="step", factor=5).plant.record_s).at(3000) == pytest.approx(5 * B)
+    quiet = Steps.of(made(event="quiet").plant.arrivals)
+    assert [quiet.at(s) for s in (0, 3000, 4200, 4260)] == pytest.approx([1000, 10, 49_000_000 / T, 1000])
+    assert made(event="outage").plant.outages == ((3602.5, 7202.5),)
+    assert made().plant.partitions == 7
+    assert "costs 5 times" in str(made(event="step", factor=5).event)
+
+
+def test_limits_of_a_pipeline_are_those_of_a_plan() -> None:
+    """Bytes count only where the size of a record is known: a real first batch would probe."""
+    limits = Limits(5, min_records=2, max_delay_s=9, max_rate_per_partition=3, min_rate_per_partition=2, max_bytes=100)
+    made = limits_of(limits, 10.0)
+    assert (made.limits, made.record_bytes) == (limits, 10.0)
+    assert limits_of(limits, None).limits == replace(limits, max_bytes=None)
+
+
+NAMED = r"expected|no batch"
+NOTHING_KNOWN: dict[str, Any] = {"timings": []}
+
+
+def plant_of(**changes: Any) -> Plant:
+    return Plant(**{"interval_s": 10, "overhead_s": 1.0, "record_s": 0.1, "arrivals": 1.0, **changes})
+
+
+def modelled(**changes: Any) -> Model:
+    return model_of(**{"timings": HISTORY, "interval_s": T, **changes})
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        *(
+            (partial(experiment, model(), **asked), message)
+            for asked, message in (
+                ({"factor": 2}, "factor: requires"),
+                ({"event": "outage", "factor": 3}, "factor: requires"),
+                ({"event": "step", "factor": 1001}, "factor: expected"),
+                ({"lasting_s": 2}, "lasting: requires"),
+                ({"event": "step", "lasting_s": 0}, "lasting: expected"),
+                ({"seconds": -1.0}, "hours: expected"),
+                ({"event": "step", "seconds": 600.0}, "longer than the simulated 600 s"),
+                ({"noise": 2}, "noise: expected"),
+            )
+        ),
+        *(
+            (partial(Steps, values), message)
+            for values, message in (
+                ([], "begins at second 0"),
+                ([(1, 2.0)], "begins at second 0"),
+                ([(0, 2.0), (0, 3.0)], "second 0 is not after second 0"),
+                ([(0, 2.0), (9, 3.0), (5, 3.0)], "second 5 is not after second 9"),
+                ([(0, 2.0), (math.nan, 3.0)], "second nan is not after second 0"),
+                ([(0, -2.0)], "at second 0: expected a number from 0, got -2.0"),
+                ([(0, 1.0), (5, math.inf)], "at second 5: expected a number from 0, got inf"),
+            )
+        ),
+        *(
+            (partial(parse_policy, text), f"got '{got}'")
+            for text, got in (("vegas", "vegas"), ("pid,min_rate", "min_rate"), ("pid,=3", "=3"))
+        ),
+        *((partial(parse_policy, f"pid,min_rate={value}"), f"got 'min_rate={value}'") for value in ("nan", "x")),
+        *((partial(plant_of, **{name: -1}), NAMED) for name in ("interval_s", "backlog", "partitions", "overhead_s", "noise")),
+        *((partial(plant_of, **{name: math.nan}), NAMED) for name in ("noise", "record_s", "arrivals")),
+        *((partial(plant_of, partitions=many), NAMED) for many in (0, 10_001)),
+        *((partial(modelled, **{name: 0}), NAMED) for name in ("utilization", "interval_s")),
+        *((partial(modelled, **wrong), NAMED) for wrong in ({"a": -1}, {"a": 1, "b": 0}, {"rate": math.nan}, NOTHING_KNOWN)),
+        *((partial(policy_at, {"policy": name, "gain": 1}, PLANT, 0.9), "no setting gain") for name in ("unlimited", "static")),
+        (partial(policy_at, {"policy": "static"}, plant_of(overhead_s=10.0), 0.9), "static: an empty run takes 10 s"),
+        (partial(policy_at, {"policy": "static"}, PLANT, 1.5), "utilization"),
+        (partial(plant_of().run, TEN, 0), "seconds: expected a number above 0"),
+        (partial(plant_of().run, TEN, 2_000_001), "more than 200,000 runs"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(made: Callable[[], object], message: str) -> None:
+    """By name, or by the time at which a number is wrong."""
+    with pytest.raises((ConfigError, RequestError), match=message):
+        made()
+
+
+def test_a_number_in_steps_holds_until_the_next_one_and_is_multiplied_during_a_time() -> None:
+    """Its sum is exact over any time; other steps stay where they were."""
+    steps = Steps([(0, 2.0), (10, 5.0)])
+    assert [steps.at(second) for second in (0, 9.9, 10, 99)] == [2.0, 2.0, 5.0, 5.0]
+    assert (steps.total(0, 10), steps.total(8, 12), steps.total(20, 30)) == (20.0, 14.0, 50.0)
+    assert Steps.of(steps) is steps
+    assert list(steps.during(5, 15, 3).values) == [(0, 2.0), (5, 6.0), (10, 15.0), (15, 5.0)]
+    assert list(Steps.of(1.0).during(0, 10, 2).values) == [(0, 2.0), (10, 1.0)]
+
+
+def test_every_record_is_loaded_once_and_costs_what_the_model_says() -> None:
+    """A run without lag is skipped, and what a bound leaves waits. The log ends at the last offset."""
+    batches = Plant(10, 1.0, record_s=0.1, arrivals=Steps([(0, 3.0), (20, 0.0)])).run(UNBOUNDED, 100).batches
+    assert [(b.due_s, b.started_s, b.records, b.bound, b.lag) for b in batches] == [
+        (10, 10, 30, None, 30),
+        (20, 20, 30, None, 30),
+    ]
+    assert [b.run_s for b in batches] == pytest.approx([4.0, 4.0])
+    bounded = Plant(10, 1.0, record_s=0.1, arrivals=0.0, backlog=25).run(TEN, 100).batches
+    assert [(b.records, b.lag) for b in bounded] == [(10, 25), (10, 15), (5, 5)]
+    absurd = Plant(10, 1.0, record_s=0.0, arrivals=1e300).run(UNBOUNDED, 30).batches
+    assert [b.records for b in absurd] == [2**63 - 1]
+
+
+def test_a_batch_gets_a_share_of_the_policys_bound() -> None:
+    """One record at least; a whole bound is not rounded."""
+    plant = Plant(10, 1.0, record_s=0.1, arrivals=0.0, backlog=2**53 + 1)
+    assert [plant.run(TEN, 11, share=share).batches[0].bound for share in (1, 0.75, 0.01)] == [10, 8, 1]
+    most = make_rate_policy({"policy": "static", "max_records": 2**63 - 1}, interval_s=10)
+    assert plant.run(most, 11).batches[0].records == 2**53 + 1
+
+
+def test_a_late_run_starts_when_the_one_before_has_ended() -> None:
+    """Of the runs that became due meanwhile only the latest is started."""
+    batches = Plant(10, 25.0, record_s=0.0, arrivals=1.0).run(TEN, 60).batches
+    assert [(b.due_s, b.started_s, b.ended_s) for b in batches] == [(10, 10, 35), (30, 35, 60)]
+
+
+def test_an_outage_holds_the_run_that_meets_it_and_skips_those_within() -> None:
+    """What was left of the run is done after it."""
+    batches = Plant(10, 4.0, record_s=0.0, arrivals=1.0, outages=[(22, 52), (75, 85)]).run(TEN, 90).batches
+    assert [(b.started_s, b.ended_s) for b in batches] == [(10, 14), (20, 54), (54, 58), (60, 64), (70, 74)]
+
+
+def test_noise_is_the_same_for_the_same_seed() -> None:
+    """A figure of a simulation can be made again."""
+    plant = Plant(10, 1.0, record_s=0.1, arrivals=5.0, noise=0.1)
+    assert plant.run(TEN, 100, seed=1) == plant.run(TEN, 100, seed=1) != plant.run(TEN, 100, seed=2)
+
+
+def test_a_run_that_loads_nothing_is_skipped_with_its_reason() -> None:
+    """Nothing to read, the run before, or an outage; with the records that wait."""
+    arrivals = Steps([(0, 0.0), (10, 1.0)])
+    trace = Plant(10, 12.0, record_s=0.0, arrivals=arrivals, outages=[(45, 55)]).run(TEN, 60)
+    assert [batch.due_s for batch in trace.batches] == [20, 30, 40]
+    assert trace.skipped == [Skipped(10, "nothing to read", 0), Skipped(50, "the run before", 10)]
+    away = Plant(10, 1.0, record_s=0.0, arrivals=1.0, outages=[(15, 35)]).run(TEN, 50)
+    assert away.skipped == [Skipped(20, "outage", 10), Skipped(30, "outage", 20)]
+
+
+def test_a_run_that_never_ends_skips_all_after_it() -> None:
+    """And none beyond the time that is simulated."""
+    trace = Plant(10, 1e9, record_s=0.0, arrivals=1.0).run(TEN, 60)
+    assert len(trace.batches) == 1
+    assert [skip.due_s for skip in trace.skipped] == [20, 30, 40, 50]
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 7])
+def test_the_planner_shares_the_bound_among_the_partitions(partitions: int) -> None:
+    """By their lag, rounded down: a batch is short of its bound by less than a record each."""
+    policy = make_rate_policy({"policy": "static", "max_records": 100}, interval_s=10)
+    trace = Plant(10, 1.0, record_s=0.0, arrivals=0.0, backlog=1000, partitions=partitions).run(policy, 200)
+    assert sum(batch.records for batch in trace.batches) == 1000
+    assert all(100 - partitions < batch.records <= 100 for batch in trace.batches[:9])
+
+
+@pytest.mark.parametrize(
+    ("limits", "plant", "policy", "batches"),
+    [
+        (Limits(max_records=4), {"backlog": 30}, TEN, [(due, 4) for due in (10, 20, 30, 40, 50)]),
+        (Limits(max_rate_per_partition=1), {"backlog": 30, "partitions": 2}, UNBOUNDED, [(10, 20), (20, 10)]),
+        (Limits(min_records=30, max_delay_s=1000), {"arrivals": 1.0}, UNBOUNDED, [(10, 10), (40, 30)]),
+    ],
+)
+def test_the_pipelines_own_limits_hold_beside_the_bound(
+    limits: Limits, plant: dict[str, Any], policy: RatePolicy, batches: list[tuple[int, int]]
+) -> None:
+    """As in a real plan: the least of both, a rate for each partition, and batches that wait for enough records."""
+    made = Plant(10, 1.0, record_s=0.0, **{"arrivals": 0.0, **plant}, limits=RangePolicy(limits=limits))
+    assert [(batch.due_s, batch.records) for batch in made.run(policy, 60).batches] == batches
+
+
+def test_catching_up_starts_the_next_run_at_once_after_one_that_left_records_behind() -> None:
+    """Then runs are due in their intervals again; no run of the schedule is counted as skipped."""
+    trace = Plant(10, 2.0, record_s=0.0, arrivals=0.0, backlog=95, catch_up=True).run(TEN, 100)
+    assert [batch.started_s for batch in trace.batches] == [10, 12, 14, 16, 18, 20, 22, 24, 26, 28]
+    assert {skip.reason for skip in trace.skipped} == {"nothing to read"}
+    unbounded = Plant(10, 2.0, record_s=0.0, arrivals=1.0, catch_up=True).run(UNBOUNDED, 50)
+    assert [batch.started_s for batch in unbounded.batches] == [10, 20, 30, 40]
+
+
+def test_a_simulation_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too many runs are refused while they run, too."""
+    monkeypatch.setattr(plants, "MOST_RUNS", 20)
+    with pytest.raises(RequestError, match="more than 20 batches"):
+        plant_of(overhead_s=0.0, record_s=0.0, arrivals=1000.0, catch_up=True).run(TEN, 100)

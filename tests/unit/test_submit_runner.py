@@ -1,4 +1,4 @@
-"""Laws of a load that spark-submit runs: its job travels by file, and its answer is found whether or not a file comes back."""
+"""Laws of runners of loads: all obey their port, and spark-submit finds its answer whether or not a file comes back."""
 
 from __future__ import annotations
 
@@ -7,33 +7,24 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import pytest
 
 from tests.records import load_job, write_of
 from tidegate.airflow.runners.submit import EXCHANGE_DIR, JOB_FILE, SubmitRunner
-from tidegate.core.model.errors import SinkUnavailable, SparkJobFailed, TransformError
+from tidegate.core.model.errors import SinkUnavailable, SparkJobFailed, TidegateError, TransformError
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.history import TableHistory
-from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Observed, Receipt
-from tidegate.testing.fakes import FakeReader
+from tidegate.testing.contracts.job_runner import JobRunnerContract
+from tidegate.testing.fakes import FakeReader, FakeRunner
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = load_job("p", 3, "run", RANGES, "m:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
 OBSERVED = Observed(5, 5, 70, {})
-
-
-class Log:
-    """Keeps what is logged."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def info(self, text: str, *words: Any) -> None:
-        self.lines.append(text % words)
 
 
 @dataclass
@@ -73,7 +64,7 @@ class Driver:
 
     def runner(self, *, elsewhere: bool = False, patience: Patience | None = None) -> SubmitRunner:
         patience = patience or Patience(for_s=0.0, tell=print)
-        return SubmitRunner(self.submit, self.kill, elsewhere=elsewhere, sink=self.sink, patience=patience, log=Log())
+        return SubmitRunner(self.submit, self.kill, elsewhere=elsewhere, sink=self.sink, patience=patience, log=mock.Mock())
 
 
 @pytest.fixture(autouse=True)
@@ -107,16 +98,29 @@ def test_each_run_of_a_job_is_an_attempt_of_its_own(driver: Driver) -> None:
     assert len({job.attempt for job in driver.jobs} | {None}) == 3
 
 
-def test_the_error_of_a_driver_is_raised_as_it_is(driver: Driver) -> None:
-    """It says more than the exit code of spark-submit, and whether trying again can help."""
+@pytest.mark.parametrize(
+    ("commits", "left", "error", "why"),
+    [
+        (False, {"error": TransformError("no such function").to_dict()}, TransformError, "no such function"),
+        (True, None, SparkJobFailed, r"spark-submit failed: Error code is: 137\.\. See the driver's output"),
+    ],
+)
+def test_a_driver_that_failed_is_a_failed_job_though_it_has_committed(
+    driver: Driver, left: object, error: type[TidegateError], why: str, *, commits: bool
+) -> None:
+    """Its own error says more than an exit code. It has not checked its commit: the next try looks for that, and checks it."""
 
-    def fail(_: LoadJob, result_file: Path) -> None:
-        result_file.write_text(json.dumps({"error": TransformError("no such function").to_dict()}))
-        raise RuntimeError("Error code is: 1")
+    def fail(job: LoadJob, result_file: Path) -> None:
+        if commits:
+            driver.land(job)
+        if left is not None:
+            result_file.write_text(json.dumps(left))
+        raise RuntimeError("Error code is: 137.\nLast output")
 
     driver.does = fail
-    with pytest.raises(TransformError, match="no such function"):
+    with pytest.raises(error, match=why) as failed:
         driver.runner().run(JOB)
+    assert failed.value.retryable == commits
 
 
 @pytest.mark.parametrize("left", [None, "", "{"])
@@ -144,19 +148,6 @@ def test_a_driver_that_wrote_nothing_had_found_its_batch(driver: Driver) -> None
     assert (result.receipt, result.landed_before) == (earlier, True)
     with pytest.raises(SparkJobFailed, match="ended without an answer"):
         driver.runner().run(replace(JOB, redo=True))
-
-
-def test_a_driver_that_failed_without_a_word_is_a_failed_job_though_it_has_committed(driver: Driver) -> None:
-    """The driver has not checked its commit. The next try looks for the commit first, and checks it."""
-
-    def die(job: LoadJob, _: Path) -> None:
-        driver.land(job)
-        raise RuntimeError("Error code is: 137.\nLast output")
-
-    driver.does = die
-    with pytest.raises(SparkJobFailed, match=r"spark-submit failed: Error code is: 137\.\. See the driver's output") as failed:
-        driver.runner().run(JOB)
-    assert failed.value.retryable
 
 
 def test_only_a_driver_elsewhere_gets_a_copy_of_the_job(
@@ -199,3 +190,50 @@ def test_a_runner_that_is_stopped_kills_its_driver(driver: Driver) -> None:
     runner = driver.runner()
     runner.stop()
     assert (driver.killed, runner.lost) == (1, 0)
+
+
+@pytest.fixture
+def job() -> LoadJob:
+    return load_job("p", 3, "run", (OffsetRange("t", 0, 0, 5),), "m:f", "lake.a.b", {})
+
+
+@pytest.fixture
+def sink() -> FakeReader:
+    return FakeReader()
+
+
+class TestFakeRunner(JobRunnerContract):
+    @pytest.fixture
+    def runner(self, sink: FakeReader) -> FakeRunner:
+        return FakeRunner(sink)
+
+
+class Submitted(JobRunnerContract):
+    """A driver in memory."""
+
+    answers = True
+
+    @pytest.fixture
+    def runner(self, sink: FakeReader) -> SubmitRunner:
+        def submit(arguments: list[str], files: str | None) -> None:
+            del files
+            job_file, result_file = map(Path, arguments[1::2])
+            order = json.loads(job_file.read_text())
+            runner = FakeRunner(sink)
+            result: LoadResult | Maintained
+            if "step" in order:
+                result = runner.maintain(MaintenanceJob.from_json(order))
+            else:
+                result = runner.run(LoadJob.from_json(order))
+            if self.answers:
+                result_file.write_text(json.dumps(result.to_json()))
+
+        patience = Patience(for_s=0.0, tell=print)
+        return SubmitRunner(submit, lambda: None, elsewhere=not self.answers, sink=sink, patience=patience, log=mock.Mock())
+
+
+class TestSubmitted(Submitted): ...
+
+
+class TestSubmittedElsewhere(Submitted):
+    answers = False

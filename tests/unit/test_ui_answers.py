@@ -1,11 +1,18 @@
-"""Laws of answers that pages share."""
+"""Laws of answers that pages share, and of what a run is shown to wait for."""
 
 from __future__ import annotations
 
-from threading import Barrier, Event, Thread
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier, Event
+from unittest import mock
 
+import pytest
+
+from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.model.errors import BrokerUnavailable
 from tidegate.ui.answers import MOST, Answer, Answers
+from tidegate.views.waiting import Slots, Task, crowding, receiver_slots, waits_for
+from tidegate_receivers.config.receiver import Listen, Receiver, Workers
 
 GONE = BrokerUnavailable("nobody answers")
 LONG_S = 30.0
@@ -25,32 +32,19 @@ def answers_of(clock: Clock, wait_s: float = LONG_S) -> Answers[int]:
 
 
 def test_an_answer_is_kept_for_a_while() -> None:
-    """Each question by itself."""
-    clock, asked = Clock(), list[str]()
-
-    def ask(key: str) -> Answer[int]:
-        def count() -> int:
-            asked.append(key)
-            return len(asked)
-
-        return answers.get(key, count)
-
-    answers = answers_of(clock)
-    assert ask("a") == ask("a") == Answer(value=1, at_ms=1000)
-    assert ask("b") == Answer(value=2, at_ms=1000)
+    """Each question by itself. One that was asked before the clock went back is asked again."""
+    answers, ask = answers_of(clock := Clock()), mock.Mock(side_effect=range(1, 9))
+    assert answers.get("a", ask) == answers.get("a", ask) == Answer(value=1, at_ms=1000)
+    assert answers.get("b", ask) == Answer(value=2, at_ms=1000)
     clock.now += 5000
-    assert ask("a") == Answer(value=3, at_ms=6000)
-    assert asked == ["a", "b", "a"]
+    assert answers.get("a", ask) == Answer(value=3, at_ms=6000)
+    clock.now -= 500
+    assert answers.get("a", ask) == Answer(value=4, at_ms=5500)
 
 
 def test_what_is_known_stays_while_nobody_answers() -> None:
     """With its age and the error; a failure is not asked for again at once either."""
-    clock = Clock()
-    answers = answers_of(clock)
-
-    def fail() -> int:
-        raise GONE
-
+    answers, fail = answers_of(clock := Clock()), mock.Mock(side_effect=GONE)
     assert answers.get("a", fail) == Answer(value=None, at_ms=1000, error=GONE)
     assert answers.get("a", lambda: 1).value is None
     clock.now += 5000
@@ -63,46 +57,24 @@ def test_what_is_known_stays_while_nobody_answers() -> None:
 
 def test_a_fault_of_ours_is_named_and_hides_nothing_else() -> None:
     """What is known stays; the log has the rest."""
-    clock = Clock()
-    answers = answers_of(clock)
+    answers = answers_of(clock := Clock())
     assert answers.get("a", lambda: 1).value == 1
     clock.now += 5000
-
-    def fail() -> int:
-        raise LookupError("a secret")
-
-    found = answers.get("a", fail)
+    found = answers.get("a", mock.Mock(side_effect=LookupError("a secret")))
     assert (found.value, str(found.error)) == (1, "it cannot be read: LookupError. See the log of Airflow's API server")
-
-
-def test_a_clock_that_goes_back_keeps_nothing_for_longer() -> None:
-    """It is asked again."""
-    clock = Clock()
-    answers = answers_of(clock)
-    assert answers.get("a", lambda: 1).value == 1
-    clock.now -= 500
-    assert answers.get("a", lambda: 2).value == 2
 
 
 def test_of_several_who_ask_at_once_one_asks() -> None:
     """The others get its answer."""
-    answers, asked, start = answers_of(Clock()), list[int](), Barrier(4)
-    got: list[int | None] = []
+    answers, answer, start = answers_of(Clock()), mock.Mock(return_value=7), Barrier(4)
 
-    def answer() -> int:
-        asked.append(1)
-        return 7
-
-    def ask() -> None:
+    def ask(_: int) -> int | None:
         start.wait(10)
-        got.append(answers.get("a", answer).value)
+        return answers.get("a", answer).value
 
-    threads = [Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(10)
-    assert (asked, got) == ([1], [7] * 4)
+    with ThreadPoolExecutor(4) as pool:
+        assert [*pool.map(ask, range(4))] == [7] * 4
+    assert answer.call_count == 1
 
 
 def test_nobody_waits_for_what_does_not_answer() -> None:
@@ -182,3 +154,62 @@ def test_the_oldest_answers_are_forgotten() -> None:
         answers.get(key, lambda key=key: key)  # type: ignore[misc]
     assert answers.get(0, lambda: -1).value == -1
     assert answers.get(MOST + 9, lambda: -1).value == MOST + 9
+
+
+FULL, FREE, NO_POOL = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
+
+
+@pytest.mark.parametrize(
+    ("task", "slots", "line"),
+    [
+        (Task(name="load", state="scheduled", pool="p"), FULL, "load waits for a slot of the pool p (4 of 4 taken)"),
+        (Task(name="load", state="scheduled", pool="p"), FREE, None),
+        (Task(name="load", state="queued", pool="p"), FULL, None),
+        (Task(name="load", state="scheduled", pool="p"), Slots("p", -1, 9), None),
+        (Task(name="load", state="scheduled", pool="p"), NO_POOL, "load waits for the pool p, which does not exist"),
+        (Task(name="load", state="scheduled", pool="p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
+        (
+            Task(name="load", state="up_for_retry", pool="p", retry_at_ms=12_400, retry_reason="Spark"),
+            FREE,
+            "load is tried again in 12 s (Spark)",
+        ),
+        (Task(name="load", state="up_for_retry", pool="p", retry_at_ms=-5), FREE, "load is tried again in 0 s"),
+        (Task(name="load[3]", state="up_for_retry", pool="p"), FREE, "load[3] is tried again"),
+        (Task(name="plan", state="running", pool="p", away="no broker"), FREE, "plan waits for a server: no broker"),
+        (Task(name="plan", state="failed", pool="p", away="no broker"), FREE, None),
+        (Task(name="load", state="running", pool="p"), FULL, None),
+    ],
+)
+def test_a_run_says_what_it_waits_for(task: Task, slots: Slots, line: str | None) -> None:
+    """Nothing where a task runs, or has the slot that it needs."""
+    assert waits_for([Task(name="before", state="success", pool="p"), task], {"p": slots}.__getitem__, now_ms=0) == line
+
+
+def receiver(name: str, instances: int, pool: str = DEFAULT_POOL) -> Receiver:
+    """One that listens, so that two of its leases overlap."""
+    return Receiver(name, "http", "t", listen=Listen(8080), instances=instances, workers=Workers(pool=pool))
+
+
+def crowded(*receivers: Receiver, parallelism: int | None = 99, **pools: int) -> list[str]:
+    return crowding(receiver_slots(receivers), held=pools.get, parallelism=lambda: parallelism)
+
+
+def test_receivers_that_take_every_slot_of_pipelines_are_named_with_the_way_out() -> None:
+    """Slots of the pool that they share, of a pool of their own, and of all tasks; unknown limits are none."""
+    a, b = receiver("a", 2), receiver("b", 3, "listening")
+    assert receiver_slots([a, b, a]) == {"default_pool": 8, "listening": 6}
+    assert crowded(a, b, default_pool=5, listening=6) == []
+    assert crowded(a, b, default_pool=-1, listening=-1, parallelism=None) == []
+    (shared,) = crowded(a, default_pool=4)
+    assert shared.startswith("receivers take 4 of the 4 slots of default_pool, which plans and commits need, too")
+    assert "`workers.pool`), or raise it to 10" in shared
+    (missing,) = crowded(b)
+    assert (
+        "need 6 slots of the pool listening, which does not exist: instances wait. Run `airflow pools set listening 6"
+        in missing
+    )
+    (few,) = crowded(b, listening=5)
+    assert "which has 5" in few
+    (all_tasks,) = crowded(a, default_pool=128, parallelism=4)
+    assert "receivers take 4 of the 4 tasks that Airflow runs at the same time" in all_tasks
+    assert crowding({}, held=lambda _: None, parallelism=lambda: 1) == []

@@ -1,7 +1,8 @@
-"""What a table's commits say, read through PyIceberg from a real table in a temporary folder."""
+"""What a table's commits and properties say, read through PyIceberg from real tables in a temporary folder."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -17,20 +18,28 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from tests.records import write_of
 from tidegate.core.model.errors import SinkMisfit, SinkUnavailable, StateCorrupt
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.sinks.iceberg import summary
 from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, strangers
 from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin
 from tidegate.sinks.iceberg.rename import move_owner
+from tidegate.testing.contracts.sink_reader import SinkReaderContract
 
 NAME = "lake.demo.flights"
 SCHEMA = pa.schema([("_kafka_topic", pa.string()), ("_kafka_partition", pa.int32()), ("_kafka_offset", pa.int64())])
 
 
 @pytest.fixture
-def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Table:
-    """An empty table with origin columns, in the catalog that `lake` names."""
-    catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
-    monkeypatch.setattr(pyiceberg.catalog, "load_catalog", lambda name: {"lake": catalog}[name])
-    catalog.create_namespace("demo")
+def catalog(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SqlCatalog:
+    """That `lake` names."""
+    made = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=tmp_path.as_uri())
+    monkeypatch.setattr(pyiceberg.catalog, "load_catalog", lambda name: {"lake": made}[name])
+    made.create_namespace("demo")
+    return made
+
+
+@pytest.fixture
+def table(catalog: SqlCatalog) -> Table:
+    """An empty table with origin columns."""
     return catalog.create_table("demo.flights", SCHEMA)
 
 
@@ -49,21 +58,6 @@ def write(table: Table, *offsets: int | None, topic: str | None = "t", **propert
     return snapshot.snapshot_id
 
 
-def reached() -> tuple[int, int] | None:
-    return IcebergReader().history(NAME).reached("p")
-
-
-def test_receipts_are_read_in_the_order_of_their_commits(table: Table) -> None:
-    """Strangers' commits and other pipelines' are passed over, replays are not."""
-    load(table, 1, 0, 1)
-    write(table, 7)
-    load(table, 3, 5, replay="again")
-    load(table, 2, 2)
-    found = IcebergReader().receipts(NAME, "p")
-    assert [(r.load.seq, r.load.replay, r.rows) for r in found] == [(1, None, 2), (3, "again", 1), (2, None, 1)]
-    assert IcebergReader().receipts(NAME, "q") == []
-
-
 def test_whether_the_table_has_rows_is_known_without_reading_them(table: Table) -> None:
     """No table and an empty one have none; one whose rows were deleted has none any more."""
     assert not IcebergReader().history("lake.demo.nothing").has_rows
@@ -72,29 +66,6 @@ def test_whether_the_table_has_rows_is_known_without_reading_them(table: Table) 
     assert IcebergReader().history(NAME).has_rows
     table.delete("_kafka_offset >= 0")
     assert not IcebergReader().history(NAME).has_rows
-
-
-def test_the_furthest_batch_counts_not_the_last_commit(table: Table) -> None:
-    """A batch done over comes later; a replay is none; a later generation is further than any batch of an earlier one."""
-    assert reached() is None
-    load(table, 9, 9, replay="again")
-    assert reached() is None
-    load(table, 1, 0)
-    load(table, 2, 1)
-    load(table, 1, 0)
-    assert reached() == (0, 2)
-    load(table, 1, 0, generation=1)
-    assert reached() == (1, 1)
-
-
-def test_a_commit_that_was_rolled_back_does_not_count(table: Table) -> None:
-    """Its rows are gone."""
-    first = load(table, 1, 0)
-    load(table, 2, 1)
-    table.manage_snapshots().set_current_snapshot(snapshot_id=first).commit()
-    assert [r.load.seq for r in IcebergReader().receipts(NAME, "p")] == [1]
-    assert reached() == (0, 1)
-    assert list(read_origins(NAME)[TopicPartition("t", 0)]) == [0]
 
 
 def test_commits_of_others_that_changed_rows_are_told(table: Table) -> None:
@@ -146,12 +117,8 @@ def test_a_renamed_pipeline_has_what_it_loaded_before(table: Table, monkeypatch:
     table.transaction().set_properties({"tidegate.owner.p": "true"}).commit_transaction()
     move_owner(NAME, "p", "q")
     history = IcebergReader().history(NAME)
-    assert (history.owners, history.formerly("q"), history.reached("p"), history.reached("q")) == (
-        frozenset({"q"}),
-        ("p",),
-        None,
-        (0, 1),
-    )
+    assert (history.owners, history.formerly("q")) == (frozenset({"q"}), ("p",))
+    assert (history.reached("p"), history.reached("q")) == (None, (0, 1))
     assert [receipt.load.pipeline for receipt in IcebergReader().receipts(NAME, "q")] == ["q"]
     move_owner("lake.demo.nothing", "p", "q")
     monkeypatch.setattr(Table, "transaction", None)
@@ -198,29 +165,25 @@ def test_a_table_that_others_have_written_gets_its_columns_and_its_rows_have_no_
 def test_an_origin_that_was_renamed_is_followed_by_its_column(table: Table) -> None:
     """Renamed, added once more, and given back; a dropped one has no name."""
     load(table, 1, 0, 1)
-    assert (IcebergReader().history(NAME).origins.lacks, IcebergReader().history(NAME).origins.moved) == ((), {})
-    with table.update_schema() as change:
-        change.rename_column("_kafka_offset", "at")
-    history = IcebergReader().history(NAME)
-    assert (history.origins.lacks, history.origins.moved, history.origins.unproved) == (
-        ("_kafka_offset",),
-        {"_kafka_offset": "at"},
-        True,
-    )
-    with table.update_schema() as change:
-        change.add_column("_kafka_offset", LongType())
-    history = IcebergReader().history(NAME)
-    assert (history.origins.lacks, history.origins.moved, origins()) == ((), {"_kafka_offset": "at"}, (True, "lost"))
-    with table.update_schema() as change:
-        change.delete_column("_kafka_offset")
-    with table.update_schema() as change:
-        change.rename_column("at", "_kafka_offset")
-    assert (IcebergReader().history(NAME).origins.lacks, origins()) == ((), (True, None))
+
+    def after(*changes: str) -> tuple[tuple[str, ...], dict[str, str]]:
+        for change in changes:
+            with table.update_schema() as schema:
+                name, *words = change.split()
+                getattr(schema, name)(*words, **({"field_type": LongType()} if name == "add_column" else {}))
+        found = IcebergReader().history(NAME).origins
+        return found.lacks, dict(found.moved)
+
+    assert after() == ((), {})
+    assert after("rename_column _kafka_offset at") == (("_kafka_offset",), {"_kafka_offset": "at"})
+    assert IcebergReader().history(NAME).origins.unproved
+    assert (after("add_column _kafka_offset"), origins()) == (((), {"_kafka_offset": "at"}), (True, "lost"))
+    assert after("delete_column _kafka_offset", "rename_column at _kafka_offset")[0] == ()
+    assert origins() == (True, None)
     write(table, 5, topic=None)
     assert origins() == (True, "foreign")
-    with table.update_schema() as change:
-        change.delete_column("_kafka_offset")
-    assert (IcebergReader().history(NAME).origins.moved, origins()) == ({"_kafka_offset": ""}, (True, "lost"))
+    assert after("delete_column _kafka_offset")[1] == {"_kafka_offset": ""}
+    assert origins() == (True, "lost")
 
 
 def test_partitions_prove_the_origin_of_what_was_loaded_before_the_oldest_commit(
@@ -244,33 +207,114 @@ def test_partitions_prove_the_origin_of_what_was_loaded_before_the_oldest_commit
     assert origins() == (True, "foreign")
 
 
-def test_a_broken_receipt_is_named_and_a_missing_table_has_none(table: Table) -> None:
-    """A catalog that is not configured is another thing."""
-    write(table, 0, **{**write_of("p", 1, "r", (OffsetRange("t", 0, 0, 1),), "v", "a").to_properties(), "tidegate.seq": "x"})
-    with pytest.raises(StateCorrupt, match="cannot be read"):
-        reached()
-    with pytest.raises(StateCorrupt, match="cannot be read"):
-        IcebergReader().receipts(NAME, "p")
-    assert IcebergReader().receipts("lake.demo.nothing", "p") == []
-    assert read_origins("lake.demo.nothing") == {}
+def test_a_missing_table_has_no_rows_and_a_catalog_that_is_not_configured_is_another_thing(table: Table) -> None:
+    """Its setting is named."""
+    assert (IcebergReader().receipts("lake.demo.nothing", "p"), read_origins("lake.demo.nothing")) == ([], {})
     with pytest.raises(SinkUnavailable, match="PYICEBERG_CATALOG__SEA__URI"):
         IcebergReader().receipts("sea.demo.flights", "p")
 
 
-def test_the_lineage_of_a_table_is_its_current_states(table: Table) -> None:
-    """Complete until older commits expire; a table that is not there has none."""
-    missing = IcebergReader().history("lake.demo.nothing")
-    assert (missing.exists, missing.commits) == (False, ())
-    empty = IcebergReader().history(NAME)
-    assert (empty.exists, empty.commits, empty.complete) == (True, (), True)
-    first, second = load(table, 1, 0), load(table, 2, 1)
-    found = IcebergReader().history(NAME)
-    assert ([c.snapshot for c in found.commits], found.complete) == ([second, first], True)
-    by_run = found.batch_of_run("p", "run1")
-    assert by_run is not None
-    assert by_run.snapshot == first
-    assert found.batch_of_run("p", "run9") is None
-    assert found.batch_of_run("q", "run1") is None
-    table.maintenance.expire_snapshots().by_id(first).commit()
-    expired = IcebergReader().history(NAME)
-    assert ([c.snapshot for c in expired.commits], expired.complete) == ([second], False)
+class IcebergTable:
+    """A table that PyIceberg writes."""
+
+    name = NAME
+
+    def __init__(self, catalog: SqlCatalog) -> None:
+        self.catalog, self.table = catalog, catalog.create_table("demo.flights", SCHEMA)
+
+    def commit(self, properties: Mapping[str, str], *offsets: int, kept: int = 0) -> int:
+        return write(self.table, *offsets, **properties, **({summary.KEPT: str(kept)} if kept else {}))
+
+    def roll_back(self, snapshot: int) -> None:
+        self.table.manage_snapshots().set_current_snapshot(snapshot_id=snapshot).commit()
+
+    def expire(self, snapshot: int) -> None:
+        self.table.maintenance.expire_snapshots().by_id(snapshot).commit()
+
+    def own(self, pipeline: str) -> None:
+        with self.table.transaction() as change:
+            change.set_properties({f"{summary.OWNER}{pipeline}": "yes"})
+
+    def drop(self) -> None:
+        self.catalog.drop_table("demo.flights")
+
+
+class TestIcebergReader(SinkReaderContract):
+    @pytest.fixture
+    def reader(self) -> IcebergReader:
+        return IcebergReader()
+
+    @pytest.fixture
+    def table(self, catalog: SqlCatalog) -> IcebergTable:
+        return IcebergTable(catalog)
+
+    @pytest.fixture
+    def unreachable(self, monkeypatch: pytest.MonkeyPatch) -> tuple[IcebergReader, str]:
+        nowhere = "sqlite:////nowhere/catalog.db"
+        monkeypatch.setattr(pyiceberg.catalog, "load_catalog", lambda name: SqlCatalog(name, uri=nowhere))
+        return IcebergReader(), NAME
+
+
+LOAD = write_of("p", 1, "r", (OffsetRange("t", 0, 0, 15),), "v", "a")
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [({"added-records": "15"}, (15, 0)), ({"added-records": "15", "tidegate.kept": "4"}, (11, 4)), ({}, (0, 0))],
+)
+def test_rows_that_were_written_again_are_not_the_loads(counters: dict[str, str], expected: tuple[int, int]) -> None:
+    """Iceberg counts them as added, and leaves out counters that are zero."""
+    receipt = summary.receipt_in({**LOAD.to_properties(), **counters}, snapshot=9, committed_at_ms=1)
+    assert receipt is not None
+    assert (receipt.write, receipt.snapshot, receipt.committed_at_ms) == (LOAD, 9, 1)
+    assert (receipt.rows, receipt.kept) == summary.row_counts(counters) == expected
+
+
+@pytest.mark.parametrize("broken", [{"added-records": "x"}, {"added-records": "1", "tidegate.kept": "?"}])
+def test_broken_counters_make_a_receipt_unreadable_and_concern_no_other_commit(broken: dict[str, str]) -> None:
+    """So a history that has such a commit can be read."""
+    assert summary.row_counts(broken) == (None, 0)
+    assert summary.receipt_in(broken, snapshot=9, committed_at_ms=1) is None
+    with pytest.raises(StateCorrupt, match="9"):
+        summary.receipt_in({**LOAD.to_properties(), **broken}, snapshot=9, committed_at_ms=1)
+
+
+def test_the_table_of_commits_is_beside_its_table() -> None:
+    """In the same namespace, so whoever may write the one may write the other."""
+    assert summary.commits_table("lake.sales.orders") == "lake.sales.orders_commits"
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "answer"),
+    [
+        # the commit that creates a table has no counters, one that replaces nothing has zeros
+        *((summary.changes_rows, said, False) for said in ({}, {"added-data-files": "0", "total-records": "5"})),
+        *((summary.changes_rows, {name: "1"}, True) for name in ("added-data-files", "removed-delete-files")),
+        *((summary.holds_rows, said, bool(said)) for said in ({"total-records": "5"}, {})),
+        (summary.holds_rows, {"total-records": "0"}, False),
+        # a pipeline's name is all that follows the prefix, whatever the value is
+        (summary.owners_in, {"tidegate.owner.p": "true", "tidegate.owner.q_2": "", "owner": "root"}, {"p", "q_2"}),
+        *((summary.changed_partitions, {"changed-partition-count": text}, count) for text, count in (("40", 40), ("?", 0))),
+        (summary.changed_partitions, {}, 0),
+        # what somebody wrote there by hand may be no number
+        (summary.compacted, {"tidegate.compacted-files": "12", "tidegate.compacted-bytes": "400"}, (12, 400)),
+        (summary.compacted, {"tidegate.compacted-files": "x", "tidegate.compacted-bytes": "400"}, (0, 0)),
+        (summary.compacted, {"tidegate.compacted-files": "12", "tidegate.compacted-bytes": "9" * 5000}, (0, 0)),
+        *((summary.compacted, said, (0, 0)) for said in ({"tidegate.compacted-files": "12"}, {})),
+    ],
+)
+def test_a_summary_says_as_much_as_can_be_read_of_it(
+    asked: Callable[[dict[str, str]], object], said: dict[str, str], answer: object
+) -> None:
+    """Of a snapshot, or of a table's properties."""
+    assert asked(said) == answer
+
+
+def test_a_pipeline_that_is_renamed_leads_from_each_of_its_names_to_the_last() -> None:
+    """Once more, and back."""
+    properties = {f"{summary.OWNER}a": "true", f"{summary.OWNER}z": "true"}
+    for old, new in (("a", "b"), ("b", "c"), ("c", "a")):
+        changes, dropped = summary.renaming(properties, old, new)
+        properties = {key: value for key, value in {**properties, **changes}.items() if key not in dropped}
+    assert summary.renamed_in(properties) == {"b": "a", "c": "a"}
+    assert summary.owners_in(properties) == {"a", "z"}

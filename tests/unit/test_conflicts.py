@@ -1,0 +1,234 @@
+"""Laws of files beside each other: who may name one port, one topic, one table or one consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Replay, Sink, Source
+from tidegate.core.config.table_conflicts import group_faults, table_faults
+from tidegate.core.model.errors import ConfigError
+from tidegate.pipelines import load_pipelines
+from tidegate_receivers.config.conflicts import downstream_faults, receiver_faults
+from tidegate_receivers.config.files import load_receivers, receivers_of
+from tidegate_receivers.config.receiver import Backpressure as Stated
+from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, Workers
+
+ALSO = "listen.port: 8080 is also the port of receiver {}; choose another port"
+ANY = "0.0.0.0"  # noqa: S104 - nothing listens here
+
+
+def receiver(name: str, port: int, host: str = "127.0.0.1") -> Receiver:
+    return Receiver(name, "tcp_server", "orders", listen=Listen(port, host))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "meet"),
+    [
+        ("127.0.0.1", "127.0.0.1", True), ("127.0.0.1", ANY, True), ("::", "10.0.0.1", True), ("localhost", "127.0.0.1", True),
+        ("127.0.0.1", "edge1", True), ("127.0.0.1", "127.0.0.2", False), ("10.0.0.1", "::1", False),
+    ],
+)  # fmt: skip
+def test_two_receivers_of_one_port_are_both_at_fault_unless_their_addresses_never_meet(
+    one: str, other: str, *, meet: bool
+) -> None:
+    """Each would get connections of the other. A name may be any address. Other ports never meet."""
+    beside = [receiver("c", 8081, one), Receiver("d", "m:C", "t"), Receiver("e", "m:C", "t")]
+    faults = receiver_faults([receiver("b", 8080, other), receiver("a", 8080, one), *beside])
+    assert faults == ({"a": [ALSO.format("b")], "b": [ALSO.format("a")]} if meet else {})
+
+
+FOLLOWS = {"kind": "file", "file": File("/var/log/a.log")}
+READS = {"kind": "socket", "connect": Connect("127.0.0.1", 9)}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "doubled"),
+    [
+        (FOLLOWS, FOLLOWS, True),
+        (FOLLOWS, {**FOLLOWS, "file": File("/var/log/../log/a.log", state="/b")}, True),
+        (READS, READS, True),
+        (READS, FOLLOWS, False),
+        (FOLLOWS, {**FOLLOWS, "file": File("/var/log/b.log")}, False),
+        (READS, {**READS, "connect": Connect("127.0.0.1", 8)}, False),
+        (FOLLOWS, {**FOLLOWS, "topic": "others"}, False),
+        (FOLLOWS, {**FOLLOWS, "connection": "other"}, False),
+        ({**FOLLOWS, "preferred_hosts": ("h",)}, FOLLOWS, True),
+        ({**FOLLOWS, "preferred_hosts": ("h",)}, {**FOLLOWS, "preferred_hosts": ("i",)}, False),
+        (FOLLOWS, {**FOLLOWS, "workers": Workers(queues=("edge",))}, False),
+    ],
+)
+def test_two_receivers_that_would_land_the_same_lines_are_both_at_fault(
+    one: dict[str, Any], other: dict[str, Any], *, doubled: bool
+) -> None:
+    """Unless they are meant for different hosts, each with a file of its own."""
+    found = receiver_faults(Receiver(name, **{"topic": "orders", **of}) for name, of in (("a", one), ("b", other)))
+    assert {name: [fault.split(" lands ")[0] for fault in faults] for name, faults in found.items()} == (
+        {"a": ["topic: receiver b"], "b": ["topic: receiver a"]} if doubled else {}
+    )
+
+
+def test_receivers_are_read_from_their_folder_and_no_file_hides_another(tmp_path: Path) -> None:
+    """What is wrong with a file alone, beside the others, or with its name."""
+    assert receivers_of(tmp_path / "pipelines") == tmp_path / "receivers"
+    assert load_receivers(tmp_path / "receivers", {}) == {}
+    http = "kind: http\ntopic: orders\nlisten: {port: %d}\n"
+    files = {"a": http % 1, "b": http % 2, "c": http % 2, "d": "kind: [", "e": ""}
+    for name, text in files.items():
+        (tmp_path / f"{name}.yaml").write_text(text)
+    found = {file.stem: value for file, value in load_receivers(tmp_path, {}).items()}
+    assert list(found) == list(files)
+    assert found["a"] == Receiver("a", "http", "orders", listen=Listen(1))
+    errors = {name: str(value) for name, value in found.items() if isinstance(value, ConfigError)}
+    assert errors["b"].endswith("b.yaml: listen.port: 2 is also the port of receiver c; choose another port")
+    assert errors["c"].endswith("c.yaml: listen.port: 2 is also the port of receiver b; choose another port")
+    assert "d.yaml: not valid YAML: line" in errors["d"]
+    assert errors["e"].endswith("e.yaml: is empty; kind and topic are required")
+
+
+def loads(source: Source, **more: Any) -> Pipeline:
+    return Pipeline("loads", source=source, transform="m:f", sink=Sink("lake.demo.orders"), **more)
+
+
+def faults_of(found: Pipeline | None, policy: Any = "credit") -> list[str]:
+    receiver = Receiver("posts", "http", "orders", backpressure=Stated(policy, "loads"))
+    return downstream_faults([receiver, Receiver("other", "http", "orders")], {"loads": found}).get("posts", [])
+
+
+@pytest.mark.parametrize(
+    ("source", "reads"),
+    [
+        (Source(topics=("a", "orders")), True),
+        (Source(topics=("a",)), False),
+        (Source(assign={"orders": (0,)}), True),
+        (Source(assign={"a": (0,)}), False),
+        (Source(pattern="ord.*"), True),
+        (Source(pattern="ord"), False),
+        (Source(pattern="ord.*", exclude=("orders",)), False),
+    ],
+)
+def test_the_pipeline_reads_the_receivers_topic(source: Source, *, reads: bool) -> None:
+    """However it names its topics."""
+    stated = f"pipeline loads reads {source}, and not topic orders; name the pipeline that loads it"
+    assert faults_of(loads(source)) == ([] if reads else [f"backpressure.pipeline: {stated}"])
+
+
+def test_a_rate_needs_a_pipeline_whose_batches_are_bounded() -> None:
+    """By its rate policy or its limits; the other policies do not."""
+    orders = Source(topics=("orders",))
+    assert "nothing bounds the batches of pipeline loads" in faults_of(loads(orders), "rate")[0]
+    assert faults_of(loads(orders), "watermark") == []
+    assert faults_of(loads(orders, limits=Limits(max_records=5)), "rate") == []
+    assert faults_of(loads(orders, backpressure=Backpressure("target")), "rate") == []
+
+
+def test_a_pipeline_whose_file_is_not_valid_is_no_fault_of_the_receiver(tmp_path: Path) -> None:
+    """It goes on. One that has no file is; with another fault of the file, both are named."""
+    assert faults_of(None) == []
+    text = "kind: http\ntopic: orders\nlisten: {port: 8080}\nbackpressure: {policy: credit, pipeline: loads, max_backlog: 9}\n"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    broken = {tmp_path / "loads.yaml": ConfigError("broken")}
+    only_ports = load_receivers(tmp_path, broken)[tmp_path / "a.yaml"]
+    assert isinstance(only_ports, ConfigError)
+    assert only_ports.fields["faults"] == 1
+    both = load_receivers(tmp_path, {})[tmp_path / "a.yaml"]
+    assert "there is no pipeline loads; write pipelines/loads.yaml" in str(both)
+    other = load_receivers(tmp_path, {tmp_path / "x.yaml": ConfigError("broken")})[tmp_path / "a.yaml"]
+    assert "there is no pipeline loads; name one of x" in str(other)
+    assert "listen.port: 8080 is also the port of receiver b" in str(both)
+
+
+def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:
+    return Pipeline(name, source, "m:f", Sink(table, shared_with=tuple(shared_with)), **more)
+
+
+def topics(*names: str) -> Source:
+    return Source(names)
+
+
+def assign(partitions: Mapping[str, Sequence[int]]) -> Source:
+    return Source(assign={topic: tuple(numbers) for topic, numbers in partitions.items()})
+
+
+def test_a_table_of_ones_own_is_no_fault() -> None:
+    """Also with replays into other tables, and a table that is shared with a pipeline whose file is not valid."""
+    mine = pipeline("a", topics("t"), replay=Replay(tables=("lake.a.other",)))
+    others = [pipeline("b", topics("t"), table="lake.a.u"), pipeline("c", topics("t"), ["broken"], "lake.a.v")]
+    assert table_faults([mine, *others], ["broken"]) == {}
+
+
+def test_a_table_is_shared_with_pipelines_that_have_a_file() -> None:
+    """A pipeline that was renamed would begin beside itself, behind records that nobody has read."""
+    found = table_faults([pipeline("new", topics("t"), ["old", "older", "b"]), pipeline("b", topics("u"), ["new"])], ["b"])
+    assert {name: [fault.split("; ")[0] for fault in faults] for name, faults in found.items()} == {
+        "new": ["sink.shared_with: there is no old.yaml and older.yaml"]
+    }
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "missing"),
+    [((), (), "a.yaml and b.yaml"), (["b"], (), "b.yaml"), ((), ["a"], "a.yaml"), (["c"], ["a"], "a.yaml")],
+)
+def test_two_files_with_one_table_name_each_other(one: Sequence[str], other: Sequence[str], missing: str) -> None:
+    """Both files are at fault, and the message says where the setting is missing. Catalogs may ignore the case of names."""
+    found = table_faults([pipeline("b", topics("u"), other, "lake.A.t"), pipeline("a", topics("t"), one)], ["c"])
+    assert set(found) == {"a", "b"}
+    (fault,) = found["a"]
+    assert fault.startswith("sink.table: lake.a.t is also the table of pipeline b; choose another table, or let both")
+    assert fault.endswith(f"name the other pipeline in sink.shared_with (missing in {missing})")
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "common"),
+    [
+        (topics("t", "u"), topics("u", "v"), "topic u"),
+        (topics("t"), assign({"t": [3]}), "topic t"),
+        (assign({"t": [0, 1, 2]}), assign({"t": [1, 2, 3], "u": [0]}), "t-1, t-2"),
+        (topics("t"), topics("u"), None),
+        (assign({"t": [0]}), assign({"t": [1]}), None),
+        (topics("t"), Source(pattern="t.*"), None),
+    ],
+)
+def test_pipelines_that_share_a_table_read_no_partition_twice(one: Source, other: Source, common: str | None) -> None:
+    """As far as the files name topics and partitions; what a pattern matches is seen by the load. A third one may share it."""
+    sources = {"a": one, "b": other, "c": topics("x")}
+    found = table_faults([pipeline(name, source, [*sources.keys() - {name}]) for name, source in sources.items()])
+    assert set(found) == ({"a", "b"} if common else set())
+    assert common is None or f"both read {common}: a load of one would delete the rows of the other" in found["a"][0]
+
+
+def test_a_table_of_batches_is_not_shared() -> None:
+    """The batches of two pipelines have the same numbers."""
+    found = table_faults([pipeline("a", topics("t"), ["b"]), pipeline("b", topics("u"), ["a"], identity="batch")])
+    assert "with `identity: batch` a table belongs to one pipeline" in found["a"][0]
+    assert set(found) == {"a", "b"}
+
+
+@pytest.mark.parametrize("table", ["lake.a.t_trial", "lake.a.t_trial_7", "lake.a.extra"])
+def test_tables_of_a_pipelines_replays_are_its_own(table: str) -> None:
+    """Trials by their name, others by the file."""
+    found = table_faults(
+        [pipeline("a", topics("t"), replay=Replay(tables=("lake.a.extra",))), pipeline("b", topics("u"), table=table)]
+    )
+    assert set(found) == {"b"}
+    assert found["b"][0].startswith(f"sink.table: replays of pipeline a may write into {table}")
+
+
+def test_a_consumer_group_is_of_one_pipeline_of_a_connection() -> None:
+    """Stated or by default."""
+    groups = [pipeline("a", topics("t")), pipeline("b", topics("u"), group="tidegate-a"), pipeline("c", topics("v"), group="c")]
+    also = "group: tidegate-a is also the consumer group of pipeline {}; choose another name"
+    assert group_faults(groups) == {"a": [also.format("b")], "b": [also.format("a")]}
+    assert group_faults([groups[0], pipeline("b", Source(("u",), connection="other"), group="tidegate-a")]) == {}
+
+
+def test_a_file_has_its_faults_of_each_kind_beside_the_others(tmp_path: Path) -> None:
+    """Of tables and groups at once."""
+    for name in ("a", "b"):
+        text = f"source: {{topics: [{name}]}}\ntransform: m:f\nsink: {{table: lake.a.t}}\ngroup: ours\n"
+        (tmp_path / f"{name}.yaml").write_text(text)
+    assert [str(error).count(" is also the ") for error in load_pipelines(tmp_path).values()] == [2, 2]
