@@ -1,18 +1,18 @@
-"""Laws of sets of ranges, and of cutting a selection into chunks."""
+"""Laws of cutting a selection into chunks."""
 
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.records import changed, replay_of, write_of
+from tests.unit.test_ranges import offsets, some_ranges
 from tidegate.core.model.errors import RequestError
-from tidegate.core.model.ranges import OffsetRange, common, merged, total_count, without
+from tidegate.core.model.ranges import OffsetRange, merged, total_count, without
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_replay import TURN_CHUNKS, TURN_OFFSETS, cut_chunks, live, smallest_size, turns, whole_batches
 
@@ -21,46 +21,19 @@ def r(start: int, until: int, partition: int = 0) -> OffsetRange:
     return OffsetRange("t", partition, start, until)
 
 
-def offsets(ranges: object) -> set[tuple[int, int]]:
-    return {(one.partition, offset) for one in ranges for offset in range(one.from_offset, one.until_offset)}  # type: ignore[attr-defined]
-
-
 def receipt(number: int, *ranges: OffsetRange, replay: str | None = None) -> Receipt:
     return Receipt(write_of("p", number, f"run{number}", ranges, "m:f@1", f"a{number}", replay=replay), number, number, rows=1)
 
 
-some_ranges = st.lists(
-    st.builds(lambda p, start, count: r(start, start + count, p), st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)),
-    max_size=6,
-)
 selections = some_ranges.map(merged)
 cuts = st.lists(st.integers(0, 60), max_size=8).map(lambda found: sorted({0, *found, 60}))
-
-
-@given(some_ranges, some_ranges)
-def test_ranges_are_sets_of_offsets(one: list[OffsetRange], other: list[OffsetRange]) -> None:
-    """Union, intersection and difference are those of sets."""
-    assert offsets(merged([*one, *other])) == offsets(one) | offsets(other)
-    assert offsets(common(one, other)) == offsets(one) & offsets(other)
-    assert offsets(without(one, other)) == offsets(one) - offsets(other)
-
-
-@given(some_ranges)
-def test_merged_ranges_neither_touch_nor_are_empty(ranges: list[OffsetRange]) -> None:
-    """So equal sets are equal tuples."""
-    found = merged(ranges)
-    assert all(one.count for one in found)
-    for before, after in pairwise(found):
-        assert before.topic_partition != after.topic_partition or before.until_offset < after.from_offset
 
 
 @given(selections, st.lists(cuts, min_size=3, max_size=3), st.integers(1, 30))
 def test_chunks_partition_the_selection_exactly(selection: tuple[OffsetRange, ...], bounds: list[list[int]], size: int) -> None:
     """Each offset in one chunk, no chunk with two ranges of a partition, none empty, none much larger than asked."""
-    deepest = max(map(len, bounds))
-    batches = [
-        tuple(r(ends[n], ends[n + 1], p) for p, ends in enumerate(bounds) if n + 1 < len(ends)) for n in range(deepest - 1)
-    ]
+    cut = [[r(*ends, p) for ends in pairwise(each)] for p, each in enumerate(bounds)]
+    batches = [tuple(one for one in batch if one is not None) for batch in zip_longest(*cut)]
     chunks = cut_chunks(selection, batches, size)
     assert merged(one for chunk in chunks for one in chunk) == selection
     assert sum(total_count(chunk) for chunk in chunks) == total_count(selection)
@@ -73,11 +46,7 @@ def test_chunks_end_where_batches_end() -> None:
     """Small batches are put together, a large one is cut evenly in all its partitions."""
     batches = [(r(0, 10), r(0, 10, 1)), (r(10, 20), r(10, 20, 1)), (r(20, 60), r(20, 60, 1))]
     selection = (r(0, 60), r(0, 60, 1))
-    assert cut_chunks(selection, batches, 45) == (
-        (r(0, 20), r(0, 20, 1)),
-        (r(20, 40), r(20, 40, 1)),
-        (r(40, 60), r(40, 60, 1)),
-    )
+    assert cut_chunks(selection, batches, 45) == ((r(0, 20), r(0, 20, 1)), (r(20, 40), r(20, 40, 1)), (r(40, 60), r(40, 60, 1)))
     assert cut_chunks((r(5, 25),), batches, 8) == ((r(5, 10),), (r(10, 15),), (r(15, 20),), (r(20, 25),))
 
 
@@ -125,9 +94,8 @@ def test_each_offset_is_live_in_its_newest_load_alone(loads: list[list[tuple[int
 def test_offsets_of_a_former_topic_are_live_no_more() -> None:
     """Those of other topics of the same load are; a topic whose id is not known is taken for the same."""
     u = OffsetRange("u", 0, 0, 5)
-    former, unknown, new = receipt(1, r(0, 50), u), receipt(2, r(50, 60)), receipt(3, r(70, 80))
-    former = changed(former, load=replace(former.load, topic_ids={"t": "one", "u": "same"}))
-    new = changed(new, load=replace(new.load, topic_ids={"t": "two"}))
+    former = changed(receipt(1, r(0, 50), u), topic_ids={"t": "one", "u": "same"})
+    unknown, new = receipt(2, r(50, 60)), changed(receipt(3, r(70, 80)), topic_ids={"t": "two"})
     found = [(one.load.seq, left) for one, left in live([former, unknown, new], {"t": "two", "u": "same"})]
     assert found == [(3, (r(70, 80),)), (2, (r(50, 60),)), (1, (u,))]
     assert [left for _, left in live([former])] == [(r(0, 50), u)]

@@ -36,16 +36,13 @@ class World(common.World):
 
     sink: CountingReader = field(default_factory=CountingReader)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 40}))
-
-    def __post_init__(self) -> None:
-        for name in ("one", "two"):
-            self.run(name)
+    committed: int = 2
 
     def put_back(self) -> None:
         """A later run has planned, and the cursor is an older one again."""
         before = self.store.values[CURSOR]
-        self.run("three")
-        self.planned("four")
+        self.run("run3")
+        self.planned("run4")
         self.store.values[CURSOR] = before
 
     def forget_calls(self) -> None:
@@ -67,7 +64,7 @@ def test_a_plan_reads_each_value_once_the_table_once_and_the_brokers_once(world:
     if run_id == "put back":
         world.put_back()
     world.forget_calls()
-    world.planned("one" if run_id == "cleared" else run_id, ran_at_ms=0 if run_id == "cleared" else None)
+    world.planned("run1" if run_id == "cleared" else run_id, ran_at_ms=0 if run_id == "cleared" else None)
     read = Counter(key for verb, key in world.store.calls if verb in ("get", "keys"))
     written = [key for verb, key in world.store.calls if verb == "put" and "range" in key]
     read[CURSOR] -= len(written)  # once more after a range is written, in case that came too late
@@ -113,11 +110,11 @@ def test_a_batch_without_offsets_needs_no_receipt(world: World) -> None:
 
 def test_what_was_overwritten_or_pruned_is_saved_before_the_brokers_are_asked(world: World) -> None:
     """They may be away for long, and commands read it meanwhile; a receipt may have expired when they are back."""
-    cleared = world.ledger.range_key(1, "one")
+    cleared = world.ledger.range_key(1, "run1")
     world.store.delete(cleared)
     world.brokers.ids["t"] = "another"
     with pytest.raises(TopicRecreated):
-        world.plan("one", ran_at_ms=5)
+        world.plan("run1", ran_at_ms=5)
     assert cleared in world.store.values
     world.brokers.ids.clear()
     world.put_back()

@@ -45,17 +45,11 @@ BY_TIME = LagSchedule(max_delay=900)
 
 
 def test_a_run_starts_when_all_partitions_together_lag_by_the_threshold() -> None:
-    """Not one record earlier."""
+    """Not one record earlier. New partitions count from the poll that finds them, from their first record on."""
     watch = armed(BY_LAG)
     assert watch.observed({A: 60, B: 39}, 1).due(1) is None
     assert watch.observed({A: 60, B: 40}, 1).due(1) == Due("lag", 100, None)
-
-
-def test_a_run_starts_when_a_record_has_waited_for_the_longest_delay() -> None:
-    """However few there are; the time counts from when the record was first seen."""
-    watch = armed(BY_TIME).observed({A: 1, B: 0}, 10).observed({A: 2, B: 0}, 500)
-    assert watch.due(909.9) is None
-    assert watch.due(910) == Due("max_delay", 2, 10)
+    assert watch.observed({A: 0, B: 0, TopicPartition("t", 2): 100}, 7).due(7) == Due("lag", 100, None)
 
 
 def test_an_idle_log_never_starts_a_run_and_asks_for_the_cursor_once_an_hour() -> None:
@@ -73,37 +67,11 @@ def test_an_idle_log_never_starts_a_run_and_asks_for_the_cursor_once_an_hour() -
 @pytest.mark.parametrize("back", [None, cursor(2)], ids=["deleted", "rebuilt"])
 def test_a_cursor_that_has_gone_back_starts_a_run_though_no_record_comes(back: Cursor | None) -> None:
     """By lag at the next look at it; the delay counts from there."""
-    by_lag = armed(BY_LAG, cursor(a=100)).observed({A: 100, B: 0}, 3600)
+    by_lag, by_time = (armed(rule, cursor(a=100)).observed({A: 100, B: 0}, 3600) for rule in (BY_LAG, BY_TIME))
     assert by_lag.wants_cursor(3600)
     assert by_lag.read(back, 0, 3600).due(3600) == Due("lag", 100, None)
-    by_time = armed(BY_TIME, cursor(a=100)).observed({A: 100, B: 0}, 3600).read(back, 0, 3600)
-    assert by_time.due(4499) is None
-    assert by_time.due(4500) == Due("max_delay", 100, 3600)
-
-
-def test_the_cursor_is_read_again_before_an_event_and_decides_it() -> None:
-    """Somebody may have triggered a run meanwhile; the answer holds for this poll."""
-    watch = armed(BY_LAG).observed({A: 100, B: 0}, 5)
-    assert watch.wants_cursor(5)
-    moved = watch.read(cursor(2, a=90), 4, 5)
-    assert moved.due(5) is None
-    assert not moved.wants_cursor(5)
-    still = watch.read(cursor(), 0, 5)
-    assert still.due(5) is not None
-    assert not still.wants_cursor(5)
-
-
-def test_there_is_one_event_until_the_cursor_has_moved() -> None:
-    """Whatever arrives meanwhile; what is left of the backlog then starts the next run at once."""
-    watch = armed(BY_LAG).observed({A: 100, B: 0}, 5).fired(5)
-    for second in range(6, 60):
-        watch = watch.observed({A: second * 1000, B: 0}, second)
-        if watch.wants_cursor(second):
-            watch = watch.read(cursor(), 0, second)
-        assert watch.due(second) is None
-    watch = watch.read(cursor(2, a=100), 5, 60)
-    assert watch.due(60) == Due("lag", 58_900, None)
-    assert watch.read(cursor(2, a=59_000), 5, 60).due(60) is None
+    by_time = by_time.read(back, 0, 3600)
+    assert (by_time.due(4499), by_time.due(4500)) == (None, Due("max_delay", 100, 3600))
 
 
 def test_after_an_event_the_cursor_is_looked_at_by_growing_pauses() -> None:
@@ -117,8 +85,7 @@ def test_after_an_event_the_cursor_is_looked_at_by_growing_pauses() -> None:
             watch = watch.read(cursor(), 0, second)
     pauses = [after - before for before, after in pairwise(looks)]
     assert pauses == sorted(pauses)
-    assert (looks[0], max(pauses)) == (2, LONGEST_LOOK_S)
-    assert len(looks) < 30
+    assert (looks[0], max(pauses), len(looks) < 30) == (2, LONGEST_LOOK_S, True)
     again = watch.observed({A: 250, B: 0}, 601)
     assert again.wants_cursor(601)
     assert not again.read(cursor(), 0, 601).observed({A: 349, B: 0}, 602).wants_cursor(602)
@@ -170,49 +137,56 @@ def test_a_fault_before_the_first_look_at_the_log_changes_nothing_of_this() -> N
     assert later.since_s == 1010
 
 
-def test_a_pipeline_that_never_ran_waits_for_its_lag_and_for_no_delay() -> None:
-    """All that the log has is unread; an empty log starts no run."""
-    assert Watch(rule=BY_LAG).observed({A: 99}, 0).read(None, None, 0).due(0) is None
-    assert Watch(rule=BY_LAG).observed({A: 100}, 0).read(None, None, 0).due(0) == Due("lag", 100, None)
-    assert Watch(rule=BY_TIME).observed({A: 1}, 0).read(None, None, 0).due(0) == Due("max_delay", 1, -math.inf)
-    assert Watch(rule=BY_TIME).observed({A: 0}, 0).read(None, None, 0).due(0) is None
+@pytest.mark.parametrize(
+    ("rule", "records", "due"),
+    [
+        *[(BY_LAG, 99, None), (BY_LAG, 100, Due("lag", 100, None))],
+        *[(BY_TIME, 1, Due("max_delay", 1, -math.inf)), (BY_TIME, 0, None)],
+    ],
+)
+def test_a_pipeline_that_never_ran_waits_for_its_lag_and_for_no_delay(rule: LagSchedule, records: int, due: Due | None) -> None:
+    """All that the log has is unread; an empty log starts no run. Nothing is due before the first poll has read the cursor."""
+    assert not Watch(rule=rule).wants_cursor(0)
+    watch = Watch(rule=rule).observed({A: records}, 0)
+    assert watch.wants_cursor(0)
+    assert (watch.due(math.inf), watch.since_s) == (None, None)
+    assert watch.read(None, None, 0).due(0) == due
 
 
-def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record() -> None:
-    """New partitions count from the poll that finds them."""
-    watch = armed(BY_LAG).observed({A: 0, B: 0, TopicPartition("t", 2): 100}, 7)
-    assert watch.due(7) == Due("lag", 100, None)
+KNOWN, ENDS = cursor(a=10), ({A: 9, B: 0}, {B: 0}, dict[TopicPartition, int]())
 
 
-@pytest.mark.parametrize("ends", [{A: 9, B: 0}, {B: 0}, {}], ids=["truncated", "partition gone", "topic gone"])
-def test_a_log_that_does_not_hold_the_cursor_starts_a_run_that_says_so(ends: dict[TopicPartition, int]) -> None:
-    """After a while: a new leader may not know its end yet."""
-    watch = armed(BY_LAG, cursor(a=10)).observed(ends, 5)
-    assert watch.due(5 + FAULT_S - 1) is None
-    assert watch.observed(ends, 20).due(5 + FAULT_S) == Due("fault", 0, None)
-    assert watch.observed({A: 10, B: 0}, 20).due(5 + FAULT_S) is None
-    assert watch.read(cursor(2, a=9 if ends else 0), 5, 6).fault.since_s == (5 if A not in ends else None)
+@pytest.mark.parametrize(
+    ("watch", "patience_s", "mended"),
+    [
+        # it does not hold the cursor; a new leader may not know its end yet
+        *[(armed(BY_LAG, KNOWN).observed(ends, 5).observed(ends, 20), FAULT_S, KNOWN.at.offsets) for ends in ENDS],
+        # it has no partitions: a pattern matches no topic, or names are all missing and retired
+        (Watch(rule=BY_LAG).observed({}, 5).read(None, None, 5), FAULT_S, {A: 1}),
+        # it cannot be read, where a wait mends nothing; its brokers are away, after long
+        (armed(BY_LAG).faulty(5).faulty(30), FAULT_S, {A: 0, B: 0}),
+        (armed(BY_LAG).faulty(5, ABSENT_S), ABSENT_S, {A: 0, B: 0}),
+    ],
+    ids=["truncated", "a partition is gone", "the topic is gone", "no partitions", "unreadable", "away"],
+)
+def test_a_log_that_stays_at_fault_starts_a_run_that_says_so(
+    watch: Watch, patience_s: float, mended: dict[TopicPartition, int]
+) -> None:
+    """After a while, and not if it was mended meanwhile."""
+    assert (watch.due(5 + patience_s - 1), watch.due(5 + patience_s)) == (None, Due("fault", 0, None))
+    assert watch.cursor is None or watch.wants_cursor(5 + patience_s)
+    assert watch.observed(mended, 60).due(math.inf) is None
 
 
-def test_a_log_without_partitions_starts_a_run_that_says_so() -> None:
-    """A pattern that matches no topic, or names that are all missing where missing topics are retired."""
-    watch = Watch(rule=BY_LAG).observed({}, 5).read(None, None, 5)
-    assert watch.due(5 + FAULT_S - 1) is None
-    assert watch.due(5 + FAULT_S) == Due("fault", 0, None)
-    assert watch.observed({A: 1}, 60).due(math.inf) is None
-
-
-def test_a_log_that_cannot_be_read_starts_a_run_that_says_so() -> None:
-    """Where a wait mends nothing: a topic is missing, or the credentials do not cover it."""
-    watch = armed(BY_LAG).faulty(5).faulty(30)
-    assert watch.due(5 + FAULT_S - 1) is None
-    assert watch.wants_cursor(5 + FAULT_S)
+def test_a_fault_ends_with_what_shows_the_log_and_begins_anew() -> None:
+    """A later cursor that the log holds, or a poll; the cursor is what it was for a fault."""
+    for ends, since_s in zip(ENDS, (None, 5, 5), strict=True):
+        watch = armed(BY_LAG, KNOWN).observed(ends, 5)
+        assert watch.read(cursor(2, a=9 if ends else 0), 5, 6).fault.since_s == since_s
+    watch = armed(BY_LAG).faulty(5)
     assert watch.read(cursor(), 0, 5 + FAULT_S).due(5 + FAULT_S) == Due("fault", 0, None)
-    assert watch.observed({A: 0, B: 0}, 64).due(5 + FAULT_S) is None
-    away = armed(BY_LAG).faulty(5, ABSENT_S)
-    assert away.due(5 + ABSENT_S - 1) is None
-    assert away.due(5 + ABSENT_S) == Due("fault", 0, None)
-    assert away.observed({A: 0, B: 0}, 64).faulty(70).due(70 + FAULT_S) == Due("fault", 0, None)
+    again = armed(BY_LAG).faulty(5, ABSENT_S).observed({A: 0, B: 0}, 64).faulty(70)
+    assert again.due(70 + FAULT_S) == Due("fault", 0, None)
 
 
 def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:
@@ -221,15 +195,6 @@ def test_a_cursor_that_is_damaged_starts_a_run_that_says_so() -> None:
     assert watch.due(5 + FAULT_S) == Due("fault", 2, None)
     assert watch.wants_cursor(5 + FAULT_S)
     assert watch.read(cursor_of("p", 1, {A: 1}), 0, 70).due(math.inf) is None
-
-
-def test_nothing_is_due_before_the_cursor_was_read() -> None:
-    """The first poll asks for it."""
-    assert not Watch(rule=BY_LAG).wants_cursor(0)
-    watch = Watch(rule=LagSchedule(1, 1)).observed({A: 1000}, 0)
-    assert watch.wants_cursor(0)
-    assert watch.due(math.inf) is None
-    assert watch.since_s is None
 
 
 def test_the_marks_of_a_partition_are_few() -> None:

@@ -104,48 +104,41 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     )
     versions = {("v1", False): [OffsetRange("t", 0, 0, 15)]}
     view = a_map(*batches, cursor=cursor_of("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
-    assert shown(view) == [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
-    assert shown(view, 1) == []
-    assert view[0].behind == 15
-    assert view[0].to_json()["blocks"][0] == {
-        "from": 0,
-        "until": 10,
-        "kind": "committed",
-        "seqs": [1, 1],
-        "batches": 1,
-        "transform": "v1",
-        "marks": [],
-        "records": 10,
-        "rows_per_s": None,
-    }
-    assert view[0].to_json()["blocks"][3]["seqs"] is None
+    states = [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
+    assert [shown(view), shown(view, 1), view[0].behind] == [states, [], 15]
+    first, *_, last = view[0].to_json()["blocks"]
+    assert first == (
+        {"from": 0, "until": 10, "kind": "committed", "seqs": [1, 1], "batches": 1}
+        | {"transform": "v1", "marks": [], "records": 10, "rows_per_s": None}
+    )
+    assert last["seqs"] is None
 
 
 def test_lost_offsets_are_shown_as_such() -> None:
-    """Those that retention took."""
-    cursor = cursor_of("p", 2, {A: 30})
-    lost = [OffsetRange("t", 0, 10, 20)]
-    view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 20, 30)), cursor=cursor, ends={A: 30}, lost=lost)
+    """Those that retention took. Without the broker the map shows what is saved, and neither log nor pending offsets."""
+    batches, lost = (entry(1, (0, 0, 10)), entry(2, (0, 20, 30))), [OffsetRange("t", 0, 10, 20)]
+    view = a_map(*batches, cursor=cursor_of("p", 2, {A: 30}), lost=lost)
     assert shown(view) == [(0, 10, "committed"), (10, 20, "lost"), (20, 30, "committed")]
+    assert (view[0].log_start, view[0].log_end, view[0].behind) == (None, None, None)
 
 
 def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
     """A replay by another one among them; the batch begins in one block, so it still counts once."""
-    versions = {
-        ("v1", False): [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)],
-        ("v2", True): [OffsetRange("t", 0, 4, 6)],
-    }
+    of_v1 = [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)]
+    versions = {("v1", False): of_v1, ("v2", True): [OffsetRange("t", 0, 4, 6)]}
     view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=cursor_of("p", 2, {A: 20}), versions=versions)
-    found = [(b.from_offset, b.until_offset, b.transform, b.batches) for b in view[0].blocks]
-    assert found == [(0, 4, "v1", 1), (4, 6, "v2", 0), (6, 10, "v1", 0), (10, 20, "v1", 1)]
-    assert {b.seqs for b in view[0].blocks[:3]} == {(1, 1)}
-    assert [sorted(b.marks) for b in view[0].blocks] == [[], ["replayed"], [], []]
+    assert [(b.from_offset, b.until_offset, b.transform, b.batches, b.seqs, sorted(b.marks)) for b in view[0].blocks] == [
+        (0, 4, "v1", 1, (1, 1), []),
+        (4, 6, "v2", 0, (1, 1), ["replayed"]),
+        (6, 10, "v1", 0, (1, 1), []),
+        (10, 20, "v1", 1, (2, 2), []),
+    ]
     whole = a_map(entry(1, (0, 0, 10)), cursor=cursor_of("p", 1, {A: 10}), versions=versions, columns=1)
     assert [(b.batches, b.transform) for b in whole[0].blocks] == [(1, None)]
 
 
 @pytest.mark.parametrize("read_again", [True, False])
-def test_offsets_of_a_former_topic_are_left_out(read_again: bool) -> None:  # noqa: FBT001
+def test_offsets_of_a_former_topic_are_left_out(*, read_again: bool) -> None:
     """Once it was created again, also before the first batch of the new one."""
     batches = [entry(1, (0, 0, 50)), entry(2, (0, 50, 90))] + ([entry(3, (0, 0, 7))] if read_again else [])
     view = a_map(*batches, cursor=cursor_of("p", 3, {A: 7 if read_again else 0}), ends={A: 9})
@@ -161,20 +154,9 @@ def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_o
         entry(3, (0, 70, 95), topic_ids=new),
         entry(4, (0, 95, 99), topic_ids={}),
     ]
-    cursor = cursor_of("p", 4, {A: 99, B: 0, TopicPartition("u", 0): 4})
-    view = a_map(*batches, cursor=cursor)
-    assert [shown(view, row) for row in range(3)] == [
-        [(70, 95, "committed"), (95, 99, "committed")],
-        [],
-        [(0, 4, "committed")],
-    ]
-
-
-def test_without_the_broker_the_map_shows_what_is_saved() -> None:
-    """Neither log nor pending offsets are known."""
-    view = a_map(entry(1, (0, 0, 10)), cursor=cursor_of("p", 1, {A: 10}))
-    assert shown(view) == [(0, 10, "committed")]
-    assert (view[0].log_start, view[0].log_end, view[0].behind) == (None, None, None)
+    view = a_map(*batches, cursor=cursor_of("p", 4, {A: 99, B: 0, TopicPartition("u", 0): 4}))
+    of_t = [(70, 95, "committed"), (95, 99, "committed")]
+    assert [shown(view, row) for row in range(3)] == [of_t, [], [(0, 4, "committed")]]
 
 
 def test_the_partitions_that_are_the_furthest_behind_come_first() -> None:
@@ -190,12 +172,8 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     one, two = entry(1, (0, 0, 10), rows=20, loaded_ms=2000), entry(2, (0, 10, 20), rows=5, loaded_ms=500)
     one = replace(one, saved=changed(one.saved, decisions=(Decision(A, "recreated", "log end"),)))
     view = a_map(one, two, entry(3, (0, 20, 30)), cursor=cursor_of("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
-    found = view[0].to_json()["blocks"]
-    assert [(b["marks"], b["records"], b["rows_per_s"]) for b in found] == [
-        (["recreated"], 10, 10.0),
-        (["cold", "errors"], 10, 10.0),
-        ([], 10, None),
-    ]
+    found = [(b["marks"], b["records"], b["rows_per_s"]) for b in view[0].to_json()["blocks"]]
+    assert found == [(["recreated"], 10, 10.0), (["cold", "errors"], 10, 10.0), ([], 10, None)]
     (whole,) = a_map(one, two, cursor=cursor_of("p", 2, {A: 20}), columns=1)[0].blocks
     assert (sorted(whole.marks), whole.offsets, whole.rows, whole.seconds) == (["recreated"], 20, 25, 2.5)
 
@@ -213,26 +191,15 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
         timed(4, 4000, None),
         timed(5, 5000, None, state=BatchState.PLANNED),
     ]
-    cursor = cursor_of("p", 4, {A: 50, B: 0})
-    view = time_map(partition_rows(cursor, Watermarks({A: 0}, {A: 90})), batches, 1000, now_ms=7000)
-    assert shown(view) == [
-        (900, 901, "committed"),
-        (1000, 3000, "committed"),
-        (3000, 3500, "committed"),
-        (4000, 4001, "committed"),
-        (5000, 7000, "planned"),
-    ]
-    assert [b.offsets for b in view[0].blocks] == [10] * 5
-    assert view[0].log_end == 90
-    assert span(batches, 7000) == (900, 7000)
-    assert span(batches[:3], 7000) == (900, 3500)
-    assert span([], 7000) == (7000, 7000)
+    rows = partition_rows(cursor_of("p", 4, {A: 50, B: 0}), Watermarks({A: 0}, {A: 90}))
+    view = time_map(rows, batches, 1000, now_ms=7000)
+    times = [(900, 901), (1000, 3000), (3000, 3500), (4000, 4001)]
+    assert shown(view) == [*((*each, "committed") for each in times), (5000, 7000, "planned")]
+    assert ([b.offsets for b in view[0].blocks], view[0].log_end) == ([10] * 5, 90)
+    assert [span(some, 7000) for some in (batches, batches[:3], [])] == [(900, 7000), (900, 3500), (7000, 7000)]
 
 
-@given(
-    st.lists(st.tuples(st.integers(0, 500), st.integers(0, 9000), st.booleans()), max_size=60),
-    st.integers(1, 20),
-)
+@given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 9000), st.booleans()), max_size=60), st.integers(1, 20))
 def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[int, int, bool]], columns: int) -> None:
     """Also where clocks went back, in at most two blocks a column."""
     batches = [

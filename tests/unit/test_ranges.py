@@ -1,18 +1,28 @@
-"""Laws of offset ranges."""
+"""Laws of offset ranges: what they are, sets of them, and how they are cut for Spark's tasks."""
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.model.errors import RequestError
-from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, disjoint
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, covers, disjoint, merged, without
+from tidegate.core.model.splitting import split_ranges
 
-offsets = st.integers(0, 2**63 - 1)
+LAST = 2**63 - 1
 partitions = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 20))
+some_ranges = st.lists(
+    st.builds(
+        lambda p, start, count: OffsetRange("t", p, start, start + count),
+        *(st.integers(0, 2), st.integers(0, 40), st.integers(0, 15)),
+    ),
+    max_size=6,
+)
 
 
 @st.composite
@@ -20,31 +30,27 @@ def range_sets(draw: st.DrawFn) -> tuple[OffsetRange, ...]:
     """One range for each of some partitions."""
     found = []
     for tp in draw(st.sets(partitions)):
-        low, high = sorted((draw(offsets), draw(offsets)))
+        low, high = sorted((draw(st.integers(0, LAST)), draw(st.integers(0, LAST))))
         found.append(OffsetRange(tp.topic, tp.partition, low, high))
     return tuple(sorted(found))
+
+
+def offsets(ranges: Iterable[OffsetRange]) -> set[tuple[int, int]]:
+    return {(one.partition, offset) for one in ranges for offset in range(one.from_offset, one.until_offset)}
 
 
 def test_a_range_is_half_open_and_counts_its_offsets() -> None:
     """[10, 15) holds five offsets of its partition."""
     r = OffsetRange("t", 3, 10, 15)
-    assert r.count == 5
-    assert r.topic_partition == TopicPartition("t", 3)
-    assert str(r) == "t-3 [10, 15)"
+    assert (r.count, r.topic_partition, str(r)) == (5, TopicPartition("t", 3), "t-3 [10, 15)")
     assert OffsetRange("t", 0, 7, 7).count == 0  # it fixes a position
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("t", 0, 5, 4),
-        ("t", 0, -1, 4),
-        ("t", 0, -2, -1),
-        ("", 0, 0, 1),
-        ("t", -1, 0, 1),
-        ("t", 0, 0, 1.5),
-        ("t", True, 0, 1),
-        (None, 0, 0, 1),
+        *[("t", 0, *bounds) for bounds in ((5, 4), (-1, 4), (-2, -1), (0, 1.5))],
+        *[(*where, 0, 1) for where in (("", 0), ("t", -1), ("t", True), (None, 0))],
     ],
 )
 def test_nonsense_is_refused_by_the_constructor(arguments: tuple[object, ...]) -> None:
@@ -81,5 +87,67 @@ def test_ranges_cover_themselves_and_every_part_of_themselves(ranges: tuple[Offs
     assert covers(ranges, ranges)
     assert covers(ranges, [OffsetRange(r.topic, r.partition, r.from_offset, r.from_offset + r.count // 2) for r in ranges])
     for r in ranges:
-        if r.until_offset < 2**63 - 1:
+        if r.until_offset < LAST:
             assert not covers(ranges, [OffsetRange(r.topic, r.partition, r.from_offset, r.until_offset + 1)])
+
+
+@given(some_ranges, some_ranges)
+def test_ranges_are_sets_of_offsets(one: list[OffsetRange], other: list[OffsetRange]) -> None:
+    """Union, intersection and difference are those of sets. Merged ranges neither touch nor are empty: equal sets are equal."""
+    assert offsets(merged([*one, *other])) == offsets(one) | offsets(other)
+    assert offsets(common(one, other)) == offsets(one) & offsets(other)
+    assert offsets(without(one, other)) == offsets(one) - offsets(other)
+    found = merged(one)
+    assert all(r.count for r in found)
+    for before, after in pairwise(found):
+        assert before.topic_partition != after.topic_partition or before.until_offset < after.from_offset
+
+
+def sized(*sizes: int) -> list[OffsetRange]:
+    """Partitions 0, 1, … with so many offsets."""
+    return [OffsetRange("t", p, 0, size) for p, size in enumerate(sizes)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "minimum", "maximum", "pieces"),
+    [
+        ((5, 0, 5), None, None, [[0, 5], [], [0, 5]]),
+        ((5, 5), 2, None, [[0, 5], [0, 5]]),
+        ((5,), 1, None, [[0, 5]]),
+        ((5,), 4, None, [[0, 1, 2, 3, 5]]),  # the last takes the rounding
+        ((2,), 4, None, [[0, 1, 2]]),  # never an empty piece
+        ((1, 100), 3, None, [[0, 1], [0, 50, 100]]),
+        ((10, 10), 3, None, [[0, 5, 10], [0, 5, 10]]),  # 1.5 rounds up
+        ((1, 1, 1, 97), 8, None, [[0, 1], [0, 1], [0, 1], [0, 19, 38, 57, 77, 97]]),
+        ((5, 4), None, 2, [[0, 1, 3, 5], [0, 2, 4]]),
+        ((5, 4), 5, 2, [[0, 1, 3, 5], [0, 2, 4]]),  # enough already
+        ((8,), 4, 4, [[0, 2, 4, 6, 8]]),  # first the maximum, then the minimum
+        ((), 4, 4, []),
+    ],
+)
+def test_pieces_follow_the_examples(
+    sizes: tuple[int, ...], minimum: int | None, maximum: int | None, pieces: list[list[int]]
+) -> None:
+    """Where each partition is cut: rounding, order, small ranges, both limits together."""
+    found = split_ranges(sized(*sizes), min_partitions=minimum, max_records_per_partition=maximum)
+    assert found == [OffsetRange("t", p, *ends) for p, bounds in enumerate(pieces) for ends in pairwise(bounds)]
+
+
+@given(st.lists(st.integers(0, 2**62), max_size=8), st.none() | st.integers(1, 200), st.none() | st.integers(2**57, 2**63))
+def test_pieces_partition_their_ranges_exactly(sizes: list[int], minimum: int | None, maximum: int | None) -> None:
+    """No offset twice, none lost, none empty, none above the maximum."""
+    ranges = sized(*sizes)
+    pieces = split_ranges(ranges, min_partitions=minimum, max_records_per_partition=maximum)
+    assert all(0 < p.count <= (maximum or p.count) for p in pieces)
+    for r in ranges:
+        mine = [p for p in pieces if p.topic_partition == r.topic_partition]
+        bounds = [r.from_offset, *(p.until_offset for p in mine)]
+        assert [p.from_offset for p in mine] == bounds[:-1]
+        assert bounds[-1] == r.until_offset
+
+
+@pytest.mark.parametrize(("minimum", "maximum"), [(0, None), (-1, None), (None, 0), (1.5, None), (True, None)])
+def test_a_limit_of_pieces_is_a_positive_whole_number_or_absent(minimum: int | None, maximum: int | None) -> None:
+    """Others are refused."""
+    with pytest.raises(RequestError, match="positive integer"):
+        split_ranges(sized(1), min_partitions=minimum, max_records_per_partition=maximum)

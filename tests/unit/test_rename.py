@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +18,7 @@ from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.rename import rename
 from tidegate.core.planning.run import commit_batch
 from tidegate.core.state.codec import encode
-from tidegate.testing.fakes import FakeReader
+from tidegate.testing.fakes import FakeReader, MemoryStore
 
 NEW = Pipeline("q", replace(START, start="latest"), "m:f", Sink("lake.a.b"), limits=PIPELINE.limits)
 
@@ -36,8 +38,8 @@ def renamed(world: World, pipeline: Pipeline = NEW, old: str = "p") -> int:
 def world() -> World:
     """Two batches are committed; a third has landed, and its commit was lost."""
     made = World()
-    made.run("run1")
-    made.run("run2")
+    for run_id in ("run1", "run2"):
+        made.run(run_id)
     made.load(made.planned("run3"))
     made.sink.owners, made.sink.has_rows = frozenset({"p"}), True
     return made
@@ -60,31 +62,12 @@ def test_a_renamed_pipeline_goes_on_where_it_was(world: World) -> None:
     assert (rebuilt.cursor.seq, rebuilt.cursor.at.offsets) == (3, {P0: 50})
 
 
-def test_a_rename_that_was_killed_is_done_again(world: World) -> None:
-    """At whatever call: until the table is moved the new name is refused, and afterwards the old one; nothing is lost."""
-    before, table = dict(world.store.values), replace(world.sink)
-    done = replace(world, store=replace(world.store, values=dict(before)), sink=replace(world.sink, renamed={}))
-    renamed(done)
-    for calls in range(60):
-        world.store.values, world.sink = dict(before), replace(table, renamed={})
-        if not _killed_after(world, calls):
-            break
-        other = replace(PIPELINE, name="p") if world.sink.renamed else NEW
-        with pytest.raises(SinkMisfit):
-            replace(world, pipeline=other).plan("between")
-        renamed(world)
-        assert world.store.values == done.store.values
-        assert world.sink.owners == {"q"}
-    assert calls > 10
-    assert renamed(world) == 0
-    assert world.store.values == done.store.values
-
-
-def _killed_after(world: World, calls: int) -> bool:
-    """Whether a rename was killed at a call of the store, or in the one after."""
+@contextmanager
+def killed_after(store: MemoryStore, calls: int) -> Iterator[None]:
+    """A process that is killed at a call of the store, or in the one after."""
     left = iter(range(calls))
 
-    def dying(call: Any) -> Any:
+    def dying(call: Callable[..., Any]) -> Callable[..., Any]:
         def called(*given: Any) -> Any:
             if next(left, None) is None:
                 raise StateUnavailable("killed")
@@ -92,50 +75,55 @@ def _killed_after(world: World, calls: int) -> bool:
 
         return called
 
-    store = world.store
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, suppress(StateUnavailable):
         for verb in ("keys", "get", "put", "delete"):
             patch.setattr(store, verb, dying(getattr(store, verb)))
-        try:
-            renamed(world)
-        except StateUnavailable:
-            return True
-    return False
+        yield
 
 
-def test_a_rename_that_was_killed_is_done_again_also_without_a_table(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It was dropped, so that nothing in it says how far the rename has come."""
-    monkeypatch.setattr("tests.unit.test_rename.move_owner", lambda *_: None)
-    before, world.sink.exists = dict(world.store.values), False
-    assert renamed(world) == len(before)
-    done, world.store.values = dict(world.store.values), dict(before)
+@pytest.mark.parametrize("dropped", [False, True], ids=["", "its table was dropped"])
+def test_a_rename_that_was_killed_is_done_again(world: World, *, dropped: bool) -> None:
+    """At whatever call: until the table is moved the new name is refused, and afterwards the old one; nothing is lost.
+
+    Where there is no table, nothing in it says how far the rename has come.
+    """
+    world.sink.exists = not dropped
+    before, table = dict(world.store.values), replace(world.sink)
+    done = replace(world, store=replace(world.store, values=dict(before)), sink=replace(table, renamed={}))
+    renamed(done)
     for calls in range(60):
-        if not _killed_after(world, calls):
+        world.store.values, world.sink, finished = dict(before), replace(table, renamed={}), False
+        with killed_after(world.store, calls):
+            renamed(world)
+            finished = True
+        if finished:
             break
+        if not dropped:
+            with pytest.raises(SinkMisfit):
+                replace(world, pipeline=PIPELINE if world.sink.renamed else NEW).plan("between")
         if any(key.startswith("tidegate.p.") for key in world.store.values):
             renamed(world)
-        assert world.store.values == done
-        world.store.values = dict(before)
+        assert (world.store.values, world.sink.owners) == (done.store.values, frozenset({"q"}))
     assert calls > 10
+    if not dropped:
+        assert (renamed(world), world.store.values) == (0, done.store.values)
 
 
 def test_what_cannot_be_renamed_is_refused_and_nothing_is_changed(world: World) -> None:
     """A name without a ledger, another table, and a new name with saved state of its own, readable or not."""
     before = dict(world.store.values)
-    with pytest.raises(RequestError, match="no pipeline gone to rename"):
-        renamed(world, old="gone")
-    world.sink.owners = frozenset({"other"})
-    with pytest.raises(RequestError, match="is not one of p"):
-        renamed(world)
-    world.sink.owners = frozenset()
-    for text in ("broken", encode("cursor", {"pipeline": "q", "seq": 0})):
-        world.store.values = {**before, "tidegate.q.cursor": text}
-        with pytest.raises(RequestError, match=r"saved state of its own \(tidegate.q.cursor\)"):
-            renamed(world)
-    world.store.values = {**before, "tidegate.q.range.0000000001.r": "of another time"}
-    with pytest.raises(RequestError, match="saved state of its own"):
-        renamed(world)
-    assert (world.sink.renamed, len(world.store.values)) == ({}, len(before) + 1)
+    cases: list[tuple[str, set[str], dict[str, str], str]] = [
+        ("gone", {"p"}, {}, "no pipeline gone to rename"),
+        ("p", {"other"}, {}, "is not one of p"),
+        ("p", set(), {"tidegate.q.cursor": "broken"}, r"saved state of its own \(tidegate.q.cursor\)"),
+        ("p", set(), {"tidegate.q.cursor": encode("cursor", {"pipeline": "q", "seq": 0})}, "saved state of its own"),
+        ("p", set(), {"tidegate.q.range.0000000001.r": "of another time"}, "saved state of its own"),
+    ]
+    for old, owners, beside, words in cases:
+        world.sink.owners, world.store.values = frozenset(owners), {**before, **beside}
+        with pytest.raises(RequestError, match=words):
+            renamed(world, old=old)
+        assert (world.sink.renamed, world.store.values) == ({}, {**before, **beside})
 
 
 def test_a_name_that_a_pipeline_had_is_not_taken_in_its_table(world: World) -> None:
@@ -151,8 +139,7 @@ def test_a_rename_that_is_done_once_more_takes_nothing_of_who_has_the_old_name_n
     for key in ("cursor", "range.0000000099.run"):
         world.store.values[f"tidegate.p.{key}"] = encode(key.partition(".")[0], {"pipeline": "p", "seq": 7})
     before = dict(world.store.values)
-    assert renamed(world) == 0
-    assert world.store.values == before
+    assert (renamed(world), world.store.values) == (0, before)
 
 
 def test_a_name_that_led_elsewhere_is_no_new_name(world: World) -> None:
@@ -168,11 +155,8 @@ def test_a_name_that_led_elsewhere_is_no_new_name(world: World) -> None:
 
 def test_a_pipeline_is_renamed_whose_table_is_not_there_yet_or_is_of_a_time_before(world: World) -> None:
     """The first has nothing to move in the table, the second all of it."""
-    world.sink.exists = False
-    world.sink.owners = frozenset()
+    world.sink.exists, world.sink.owners = False, frozenset()
     assert renamed(world) > 0
     world.sink.exists, world.sink.renamed, world.sink.owners = True, {}, frozenset({"p"})
     before = dict(world.store.values)
-    assert renamed(world) == 0
-    assert world.store.values == before
-    assert world.sink.owners == {"q"}
+    assert (renamed(world), world.store.values, world.sink.owners) == (0, before, frozenset({"q"}))

@@ -14,15 +14,7 @@ from tests.records import changed, load_job, write_of
 from tidegate.core.audit.oracle import Verification, dedupings, verify, with_look_back
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.config.pipeline import Dedupe
-from tidegate.core.load.repeats import (
-    LoggedRepeats,
-    RepeatFinder,
-    expired,
-    key_in,
-    look_back,
-    needed_from,
-    reaching_before,
-)
+from tidegate.core.load.repeats import LoggedRepeats, RepeatFinder, expired, key_in, look_back, needed_from, reaching_before
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
@@ -104,8 +96,8 @@ def test_an_offset_that_is_gone_names_the_look_back_that_it_is_in() -> None:
     error = expired(ranges, {A: 10, B: 30}, "t-1", 30)
     assert error is not None
     assert error.fields == {"topic": "t", "partition": 1, "from_offset": 30}
-    assert expired(ranges, {A: 10, B: 30}, "t-0", 30) is None
-    assert [expired(ranges, {B: 30}, "t-1", offset) for offset in (10, 29, 40)] == [None, None, None]
+    asked = [({A: 10, B: 30}, "t-0", 30), *(({B: 30}, "t-1", offset) for offset in (10, 29, 40))]
+    assert [expired(ranges, *each) for each in asked] == [None] * 4
 
 
 def test_the_next_try_of_a_load_that_retention_has_overtaken_looks_back_as_far_as_the_log_then_reaches() -> None:
@@ -114,27 +106,23 @@ def test_the_next_try_of_a_load_that_retention_has_overtaken_looks_back_as_far_a
     ordered, retried = (look_back(ranges, 30, needed_from(begun, {A: earliest})) for earliest in (0, 80))
     overtaken = expired(ranges, ordered, "t-0", 70)
     assert overtaken is not None
-    assert overtaken.retryable
-    assert retried == {A: 80}
+    assert (overtaken.retryable, retried) == (True, {A: 80})
 
 
 def test_the_last_header_of_a_name_is_the_key() -> None:
     """As Kafka's clients read it; texts are their bytes."""
-    assert key_in([("k", b"1"), ("x", b"2"), ("k", b"3")], "k") == b"3"
-    assert key_in([("k", b"1"), ("k", None)], "k") is None
-    assert key_in([("k", "ä")], "k") == "ä".encode()
-    assert key_in(None, "k") is None
+    headers: list[Any] = [[("k", b"1"), ("x", b"2"), ("k", b"3")], [("k", b"1"), ("k", None)], [("k", "ä")], None]
+    assert [key_in(each, "k") for each in headers] == [b"3", None, "ä".encode(), None]
 
 
 def test_a_job_that_leaves_out_repeats_says_how_far_it_looks_back() -> None:
     """It reads the look-back and its range."""
     job = load_job("p", 1, "r", (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 5, 5)), "m:f", "lake.a.b", {})
-    with pytest.raises(RequestError, match="look-back"):
-        changed(job, dedupe=Dedupe(WINDOW))
-    with pytest.raises(RequestError, match="look-back"):
-        changed(job, dedupe=Dedupe(WINDOW), look_back={A: 11, B: 5})
-    told = changed(job, dedupe=Dedupe(WINDOW), look_back={A: 6, B: 5})
-    assert told.looked_through == (OffsetRange("t", 0, 6, 20),)
+    wrong: list[dict[str, Any]] = [{}, {"look_back": {A: 11, B: 5}}]
+    for changes in wrong:
+        with pytest.raises(RequestError, match="look-back"):
+            changed(job, dedupe=DEDUPE, **changes)
+    assert changed(job, dedupe=DEDUPE, look_back={A: 6, B: 5}).looked_through == (OffsetRange("t", 0, 6, 20),)
 
 
 # ---- the verdict

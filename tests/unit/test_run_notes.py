@@ -42,55 +42,42 @@ def test_nobody_is_told_that_a_committed_batch_is_tried_again(task: str) -> None
     assert ("Clear the failed task and the tasks after it" in told) == (task == "load")
 
 
-def test_a_failure_is_one_line_of_task_message_fix_and_what_comes_next() -> None:
-    """Sentences end with one full stop; what the task left may hold several lines."""
-    told = failure("load", {"message": "no\n  function f", "fix": "Define it."}, "The next run retries.")
-    assert told == "Failed in load: no function f. Define it. The next run retries."
-    assert failure("load", {"message": "away"}, "Next.") == "Failed in load: away. Next."
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ({"message": "no\n  function f", "fix": "Define it."}, "Failed in load: no function f. Define it. Next."),
+        ({"message": "away"}, "Failed in load: away. Next."),
+    ],
+)
+def test_a_failure_is_one_line_of_task_message_fix_and_what_comes_next(error: dict[str, str], told: str) -> None:
+    """Sentences end with one full stop. Of a task that left nothing it says what is known."""
+    assert failure("load", error, "Next.") == told
     assert "killed" in failure("load", None, "Next.")
-    assert failure("load", None, "Next.", timed_out=True).startswith(
-        "Failed in load: the run took longer than its timeout_s. See "
-    )
+    assert failure("load", None, "Next.", timed_out=True).startswith("Failed in load: the run took longer than its timeout_s.")
 
 
 @given(st.text(), st.text(), st.text(), st.text())
 def test_a_note_is_never_too_long_and_its_failure_is_whole(plan: str, message: str, fix: str, where: str) -> None:
     """The plan's lines give way; lines of any length."""
     told = failure(where[:50], {"message": message * 50, "fix": fix * 50}, "The next run retries batch 7 (same offsets).")
-    text = note(plan * 500, told)
-    assert text is not None
+    text = note(plan * 500, told) or ""
     assert len(text) <= LONGEST
     assert text.endswith(told)
 
 
-def test_a_note_without_a_failure_is_the_plan() -> None:
-    """There is no note where there is neither a plan nor a failure."""
-    assert note("plan", None) == "plan"
-    assert note("x" * 2000, None) == "x" * LONGEST
-    assert note(None, "failed") == "failed"
-    assert note(None, None) is None
-    assert note("plan", "failed") == "plan\nfailed"
+def test_a_note_is_what_there_is_of_plan_and_failure() -> None:
+    """None where there is neither."""
+    notes = [("plan", None), ("x" * 2000, None), (None, "failed"), (None, None), ("plan", "failed")]
+    assert [note(*each) for each in notes] == ["plan", "x" * LONGEST, "failed", None, "plan\nfailed"]
 
 
 def test_failed_runs_are_told_from_their_notes() -> None:
-    """A person's note, or none, leaves the logs to look at."""
-    runs: list[dict[str, Any]] = [
-        {"dag_run_id": "a", "state": "failed", "note": f"batch 1\n{FAILED}load: away."},
-        {"dag_run_id": "b", "state": "failed", "note": "mine"},
-        {"dag_run_id": "c", "state": "failed", "note": None},
-        {"dag_run_id": "d", "state": "success", "note": "batch 1"},
-    ]
+    """A person's note, or none, leaves the logs to look at. Failures count since the last success."""
+    notes = {"a": f"batch 1\n{FAILED}load: away.", "b": "mine", "c": None}
+    runs: list[dict[str, Any]] = [{"dag_run_id": run_id, "state": "failed", "note": text} for run_id, text in notes.items()]
+    done = {"dag_run_id": "d", "state": "success", "note": "batch 1"}
     logs = "Failed; see the logs of its tasks."
-    assert failed_runs(runs) == {"a": "Failed in load: away.", "b": logs, "c": logs}
-
-
-def test_failures_count_since_the_last_success() -> None:
-    """What failed before is over."""
-    runs = [
-        {"state": "failed", "n": 1},
-        {"state": "success", "n": 2},
-        {"state": "failed", "n": 3},
-        {"state": "running", "n": 4},
-    ]
-    assert [run["n"] for run in since_success(runs)] == [3, 4]
+    assert failed_runs([*runs, done]) == {"a": "Failed in load: away.", "b": logs, "c": logs}
+    running = {"dag_run_id": "e", "state": "running"}
+    assert since_success([runs[0], done, runs[1], running]) == [runs[1], running]
     assert since_success(runs[:1]) == runs[:1]

@@ -9,10 +9,14 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
+from itertools import combinations
+from typing import Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
 
 from tests.records import write_of_load
 from tests.unit.world import OnPorts
@@ -35,8 +39,15 @@ PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 HOUR_MS = 3_600_000
 MOST_HELP = 8
 REFUSED = (StateError, TableLost, OffsetsExpired, TopicRecreated)
+HARM = ("retention", "topic", "put back", "deleted", "dropped", "rolled back", "expired")
+HARMS = [frozenset(some) for count in range(3) for some in combinations(HARM, count)]
 Row = tuple[str, TopicPartition, int]
 """The id of its topic, and the offset that it came from."""
+
+
+def may(*harms: str) -> Callable[[Any], Any]:
+    """The rule is there in examples where one of these harms is done."""
+    return precondition(lambda self: bool(self.harms & {*harms}))
 
 
 class Schedule(OnPorts, RuleBasedStateMachine):
@@ -44,13 +55,14 @@ class Schedule(OnPorts, RuleBasedStateMachine):
 
     `rows` are the commits whose rows the table holds, also of snapshots that have expired; the reader knows the others alone.
     `begins` says from where on each partition of a topic has to be in the table: where it began, or where an operator has
-    accepted that what was before is missing.
+    accepted that what was before is missing. Of what may go wrong, `harms` does: two at a time go deeper.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, harms: frozenset[str]) -> None:
         super().__init__()
+        self.harms = harms
         self.store, self.sink = MemoryStore(), FakeReader(exists=False, owners=frozenset({"p"}))
-        self.brokers = FakeBrokers(latest=dict.fromkeys(PARTITIONS, 5))
+        self.brokers = FakeBrokers(latest={PARTITIONS[0]: 5})  # the other partition is added later
         self.rows: list[Receipt] = []
         self.begins: dict[tuple[str, TopicPartition], int] = {}
         self.cursors: list[str] = []
@@ -60,28 +72,39 @@ class Schedule(OnPorts, RuleBasedStateMachine):
 
     # what a user, and the world, does
 
-    @rule(partition=st.sampled_from(PARTITIONS), records=st.integers(1, 40))
-    def records_come(self, partition: TopicPartition, records: int) -> None:
-        self.brokers.latest[partition] += records
+    @initialize(batches=st.lists(st.integers(1, 30), min_size=2, max_size=6))
+    def there_is_a_past(self, batches: list[int]) -> None:
+        for n, records in enumerate(batches):
+            self.records_come(PARTITIONS[n % 2], records, reads=True)
 
+    @rule(partition=st.sampled_from(PARTITIONS), records=st.integers(1, 40), reads=st.booleans())
+    def records_come(self, partition: TopicPartition, records: int, *, reads: bool) -> None:
+        self.brokers.latest[partition] = self.brokers.latest.get(partition, 0) + records
+        if reads:
+            self.run(f"run{self.next()}")
+
+    @may("retention")
     @rule(partition=st.sampled_from(PARTITIONS), share=st.integers(0, 4))
     def retention_passes(self, partition: TopicPartition, share: int) -> None:
-        first, end = self.brokers.earliest.get(partition, 0), self.brokers.latest[partition]
+        first, end = self.brokers.earliest.get(partition, 0), self.brokers.latest.get(partition, 0)
         self.brokers.earliest[partition] = first + (end - first) * share // 4
 
+    @may("topic")
     @rule()
     def the_topic_is_created_again(self) -> None:
         self.brokers.ids["t"] = f"id{self.next()}"
         self.brokers.latest, self.brokers.earliest = dict.fromkeys(PARTITIONS, 3), {}
 
-    @rule(dies=st.sampled_from(["", "", "", "after its plan", "after its load"]))
-    def the_schedule_runs(self, dies: str) -> None:
-        self.run(f"run{self.next()}", dies)
+    @rule(dies=st.sampled_from(["", "", "", "after its plan", "after its load"]), most=st.none() | st.integers(1, 30))
+    def the_schedule_runs(self, dies: str, most: int | None) -> None:
+        self.run(f"run{self.next()}", dies, most=most)
 
+    @may("dropped", "rolled back")
     @precondition(lambda self: len(self.sink.found) > 1)
-    @rule(dropped=st.booleans())
-    def the_table_is_lost_between_a_plan_and_its_load(self, *, dropped: bool) -> None:
-        self.run(f"run{self.next()}", "", lambda: self.the_table_is_dropped(again=True) if dropped else self.roll_back(1))
+    @rule(data=st.data())
+    def the_table_is_lost_between_a_plan_and_its_load(self, data: st.DataObject) -> None:
+        dropped = data.draw(st.sampled_from(sorted(self.harms & {"dropped", "rolled back"}))) == "dropped"
+        self.run(f"run{self.next()}", meanwhile=lambda: self.the_table_is_dropped(again=True) if dropped else self.roll_back(1))
 
     @precondition(lambda self: self.runs)
     @rule(data=st.data())
@@ -98,21 +121,25 @@ class Schedule(OnPorts, RuleBasedStateMachine):
         assert planned.saved.load.nonempty == self.runs[run_id]
         self.load(planned)
 
+    @may("put back")
     @precondition(lambda self: self.cursors)
     @rule(data=st.data())
     def an_older_cursor_is_put_back(self, data: st.DataObject) -> None:
         self.store.values["tidegate.p.cursor"] = data.draw(st.sampled_from(self.cursors[-3:]))
 
+    @may("deleted")
     @rule(gone=st.sets(st.sampled_from([".range.", ".cursor", ".accepted."])))
     def variables_are_deleted(self, gone: set[str]) -> None:
         for key in [key for key in self.store.values if any(part in key for part in gone)]:
             del self.store.values[key]
 
+    @may("dropped")
     @rule(again=st.booleans())
     def the_table_is_dropped(self, *, again: bool) -> None:
         self.sink.found, self.sink.kept, self.rows = [], [], []
         self.sink.exists, self.sink.expired, self.sink.has_rows = again and self.sink.exists, False, False
 
+    @may("rolled back")
     @precondition(lambda self: len(self.sink.found) > 1)
     @rule(data=st.data())
     def the_table_is_rolled_back(self, data: st.DataObject) -> None:
@@ -123,6 +150,7 @@ class Schedule(OnPorts, RuleBasedStateMachine):
         self.sink.found = self.sink.found[:left]
         self.rows = [receipt for receipt in self.rows if receipt not in gone]
 
+    @may("expired")
     @precondition(lambda self: self.sink.found)
     @rule(kept=st.booleans(), data=st.data())
     def snapshots_expire(self, data: st.DataObject, *, kept: bool) -> None:
@@ -162,6 +190,12 @@ class Schedule(OnPorts, RuleBasedStateMachine):
             lost = [offset for offset in range(self.begins[of, tp], until) if not held[of, tp, offset]]
             assert not lost, f"{tp}: {lost}"
 
+    @invariant()
+    def each_batch_is_one_range(self) -> None:
+        """Whoever has loaded it, however often."""
+        loads = {(r.load.generation, r.load.seq, r.load.ranges) for r in self.rows if r.load.replay is None}
+        assert len(loads) == len({load[:2] for load in loads})
+
     @precondition(lambda self: self.sink.exists)
     @invariant()
     def receipts_lead_to_where_the_cursor_is(self) -> None:
@@ -179,7 +213,7 @@ class Schedule(OnPorts, RuleBasedStateMachine):
     def teardown(self) -> None:
         """Whatever has happened, the schedule drains the log with what its errors advise."""
         for _ in range(100):
-            if not self.run(f"run{self.next()}", ""):
+            if not self.run(f"run{self.next()}"):
                 break
         self.what_a_plan_believes_is_in_the_table_once()
         assert self.cursor.at.offsets == self.brokers.latest
@@ -201,15 +235,15 @@ class Schedule(OnPorts, RuleBasedStateMachine):
                 rows |= {(load.topic_ids.get(r.topic, "id"), r.topic_partition, offset) for offset in offsets}
         return Counter(rows)
 
-    def plan(self, run_id: str, *, save: bool = True, ran_at_ms: int | None = None) -> Planned | Skip:
+    def plan(self, run_id: str, *, save: bool = True, **asked: Any) -> Planned | Skip:
         self.now_ms += HOUR_MS
-        return plan_batch(PIPELINE, run_id, Request(ran_at_ms=ran_at_ms), **self.ports, now_ms=self.now_ms, save=save)
+        return plan_batch(PIPELINE, run_id, Request(**asked), **self.ports, now_ms=self.now_ms, save=save)
 
-    def run(self, run_id: str, dies: str, meanwhile: Callable[[], None] = lambda: None) -> bool:
+    def run(self, run_id: str, dies: str = "", meanwhile: Callable[[], None] = lambda: None, most: int | None = None) -> bool:
         """A run with what its errors advise; whether it has read something. `meanwhile` comes between its plan and its load."""
         for _ in range(MOST_HELP):
             try:
-                planned = self.plan(run_id)
+                planned = self.plan(run_id, max_records=most)
             except REFUSED as error:
                 self.help(error)
                 continue
@@ -267,7 +301,8 @@ class Schedule(OnPorts, RuleBasedStateMachine):
                 self.land(write_of_load(saved.chunk(number)))
 
     def help(self, error: TidegateError) -> None:
-        """Do what the error advises."""
+        """Do what the error advises. A cursor that is put back is no loss: the schedule catches up."""
+        assert self.harms - {"put back"}, f"nothing was lost: {error}"
         advised = re.search(r"`(?:tidegate|airflow variables) ([^`]+)`", error.fix or "")
         assert advised is not None, error
         match advised[1].split():
@@ -333,5 +368,8 @@ class Schedule(OnPorts, RuleBasedStateMachine):
         self.begins |= {(cursor.at.topic_ids["t"], tp): offset for tp, offset in offsets.items()}
 
 
-TestSchedule = Schedule.TestCase
-TestSchedule.settings = settings(stateful_step_count=25)
+@pytest.mark.parametrize("harms", HARMS, ids=" and ".join)
+def test_what_a_plan_believes_is_in_the_table_once_and_what_errors_advise_helps(harms: frozenset[str]) -> None:
+    """In any order, as often as anybody likes."""
+    few = settings(stateful_step_count=15, max_examples=max(2, settings().max_examples // 14))
+    run_state_machine_as_test(partial(Schedule, harms), settings=few)  # type: ignore[arg-type]

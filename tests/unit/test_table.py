@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from tests.records import changed, write_of
 from tests.unit import world as common
-from tests.unit.world import CURSOR, P0, PIPELINE
+from tests.unit.world import CURSOR, P0, PIPELINE, in_turn
 from tidegate.core.config.pipeline import Source
 from tidegate.core.model.errors import CursorLost, RequestError, TableLost
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
@@ -28,9 +28,6 @@ from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader
 
-BY_BATCH = replace(PIPELINE, identity="batch")
-HOUR_MS = 3_600_000
-
 
 def t(start: int, until: int) -> OffsetRange:
     return OffsetRange("t", 0, start, until)
@@ -41,13 +38,9 @@ class World(common.World):
     """A pipeline that has committed three batches of ten offsets, an hour apart, and whose next ten wait."""
 
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 40}))
-    step_ms: int = HOUR_MS
+    step_ms: int = 3_600_000
     landing_ms: int = 1
     committed: int = 3
-
-    def __post_init__(self) -> None:
-        for n in range(self.committed):
-            self.run(f"run{n + 1}")
 
     def stranger(self) -> None:
         """A commit of somebody else, the newest of the table."""
@@ -60,20 +53,22 @@ class World(common.World):
     def saved(self) -> list[SavedRange]:
         return [self.ledger.saved_range(key) for key in self.store.keys("tidegate.p.range.")]
 
-    def found_missing(self, cursor: Cursor | None = None) -> Missing:
-        found = find_missing(cursor or self.cursor, self.sink.history(""), lambda: self.saved)
-        assert found is not None
-        return found
+    def found_missing(self, cursor: Cursor | None = None) -> Missing | None:
+        return find_missing(cursor or self.cursor, self.sink.history(""), lambda: self.saved)
 
     def missing(self, run_id: str = "next") -> tuple[str, str]:
         """The ranges that a plan refuses for, and its message; it saves nothing."""
         before = dict(self.store.values)
-        with pytest.raises(TableLost) as caught:
+        with pytest.raises(TableLost, match="tidegate ledger reload p") as caught:
             self.plan(run_id)
-        assert self.store.values == before
-        assert not caught.value.retryable
-        assert "tidegate ledger reload p" in caught.value.fix
+        assert (self.store.values, caught.value.retryable) == (before, False)
         return str(caught.value.fields["missing"]), caught.value.message
+
+    def loadable(self, *marks: Any) -> tuple[OffsetRange, ...]:
+        """What of the missing can be loaded again from such a log."""
+        found = self.found_missing()
+        assert found is not None
+        return loadable(found, self.cursor, Watermarks(*marks), self.saved)
 
 
 @pytest.fixture
@@ -83,7 +78,7 @@ def world() -> World:
 
 @pytest.fixture
 def batches() -> World:
-    return World(pipeline=BY_BATCH)
+    return World(pipeline=replace(PIPELINE, identity="batch"))
 
 
 def is_gone(world: World) -> None:
@@ -109,8 +104,7 @@ def is_rolled_back(world: World) -> None:
     del world.sink.found[1:]
 
 
-def is_rolled_back_and_expired(world: World) -> None:
-    is_rolled_back(world)
+def has_expired(world: World) -> None:
     world.sink.expired = True
 
 
@@ -121,32 +115,25 @@ def is_rolled_back_and_expired(world: World) -> None:
         (is_empty, "t-0 [0, 30)", []),
         (is_anothers, "t-0 [0, 30)", []),
         (is_rolled_back, "t-0 [10, 30)", ["batches 2, 3 of p"]),
-        (is_rolled_back_and_expired, "t-0 [10, 30)", ["batches 2, 3 of p"]),
-        (has_forgotten, "t-0 [0, 30)", ["its snapshots from then have expired, and nothing that is left proves that it holds"]),
+        (in_turn(is_rolled_back, has_expired), "t-0 [10, 30)", ["batches 2, 3 of p"]),
+        (has_forgotten, "t-0 [0, 30)", ["its snapshots from then have expired"]),
     ],
 )
 def test_a_table_that_lacks_batches_is_refused_until_that_is_accepted(
-    world: World, table: Callable[[World], None], missing: str, told: list[str]
+    world: World, table: Callable[[World], object], missing: str, told: list[str]
 ) -> None:
     """With all that is missing. The partition begins anew then, and no later loss is accepted by that."""
     with pytest.raises(RequestError, match="holds all"):
         world.accept()
     table(world)
     found, message = world.missing()
-    assert found == missing
-    assert [words for words in told if words not in message] == []
+    assert (found, [words for words in told if words not in message]) == (missing, [])
     assert missing == str(*world.accept())
-    planned = world.run("next")
-    assert planned.create
-    assert world.cursor.at.starts == {P0: 30}
-    assert world.ledger.listing().accepted == ()
+    assert world.run("next").create
+    assert (world.cursor.at.starts, world.ledger.listing().accepted) == ({P0: 30}, ())
     assert not world.run_of(10, "later").create
     is_empty(world)
     assert world.missing()[0] == "t-0 [30, 50)"
-
-
-def has_a_stranger(world: World) -> None:
-    world.stranger()
 
 
 def names_the_batch_before(world: World) -> None:
@@ -161,7 +148,7 @@ def is_maintained(world: World) -> None:
     has_forgotten(world)
 
 
-@pytest.mark.parametrize("table", [has_a_stranger, names_the_batch_before, is_maintained])
+@pytest.mark.parametrize("table", [World.stranger, names_the_batch_before, is_maintained])
 def test_a_table_that_descends_from_the_last_batch_is_believed(world: World, table: Callable[[World], None]) -> None:
     """Without a further look where its own snapshots prove it: no older range is read."""
     table(world)
@@ -201,10 +188,7 @@ def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) ->
     assert batches.planned("next").saved.load.seq == 4
 
 
-@given(
-    held=st.sets(st.integers(1, 6)),
-    replayed=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)), max_size=4),
-)
+@given(held=st.sets(st.integers(1, 6)), replayed=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)), max_size=4))
 def test_every_offset_of_a_complete_lineage_is_in_a_receipt_or_missing(held: set[int], replayed: list[tuple[int, int]]) -> None:
     """None is lost silently, none is asked for twice."""
     world = World(brokers=FakeBrokers(latest={P0: 100}), committed=7)
@@ -212,7 +196,7 @@ def test_every_offset_of_a_complete_lineage_is_in_a_receipt_or_missing(held: set
     for start, count in replayed:
         world.replay(t(start, start + count))
     there = [r for receipt in world.sink.found for r in receipt.load.ranges]
-    found = find_missing(world.cursor, world.sink.history(""), lambda: world.saved)
+    found = world.found_missing()
     assert (found.ranges if found else ()) == without([t(0, 70)], there)
 
 
@@ -243,33 +227,29 @@ def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: Wo
     batches.sink.found.clear()
     missing, message = batches.missing()
     assert (missing, "batches 2, 3" in message) == ("t-0 [0, 30)", True)
-    marks = Watermarks({P0: 0}, {P0: 40}, {"t": "id"})
-    assert loadable(batches.found_missing(), batches.cursor, marks, batches.saved) == (t(10, 30),)
+    assert batches.loadable({P0: 0}, {P0: 40}, {"t": "id"}) == (t(10, 30),)
     for n in (2, 3):
         batches.replay(t(n * 10 - 10, n * 10), batch=n)
-    assert batches.missing()[0] == "t-0 [0, 10)"
-    batches.accept()
+    assert str(*batches.accept()) == "t-0 [0, 10)"
     assert batches.planned("next").saved.load.seq == 4
 
 
 def test_what_cannot_be_loaded_again_is_left_out(world: World) -> None:
     """Retention deleted it, or its topic is gone or another one; what was read of a former topic is nobody's."""
     world.sink.exists = False
-    found = world.found_missing()
-    assert loadable(found, world.cursor, Watermarks({P0: 12}, {P0: 40})) == (t(12, 30),)
-    assert loadable(found, world.cursor, Watermarks({P0: 0}, {P0: 40}, {"t": "new"})) == ()
-    assert loadable(found, world.cursor, Watermarks({}, {})) == ()
-    other = changed(world.cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5})
-    assert world.found_missing(other).ranges == (t(0, 5),)
+    logs: list[tuple[Any, ...]] = [({P0: 12}, {P0: 40}), ({P0: 0}, {P0: 40}, {"t": "new"}), ({}, {})]
+    assert [world.loadable(*marks) for marks in logs] == [(t(12, 30),), (), ()]
+    other = world.found_missing(changed(world.cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5}))
+    assert other is not None
+    assert other.ranges == (t(0, 5),)
 
 
 def test_after_an_accepted_loss_of_records_a_partition_begins_anew(world: World) -> None:
     """Retention took them before they were read, and all that was before them."""
     world.brokers.latest[P0], world.brokers.earliest[P0] = 60, 35
     accept_loss(PIPELINE, **world.ports)
-    assert world.run("next").saved.skipped == (t(30, 35),)
-    assert world.cursor.at.starts == {P0: 35}
-    world.sink.exists = False
+    assert (world.run("next").saved.skipped, world.cursor.at.starts) == ((t(30, 35),), {P0: 35})
+    is_gone(world)
     assert world.missing()[0] == "t-0 [35, 45)"
 
 
@@ -279,8 +259,7 @@ def test_a_table_that_is_gone_and_would_hold_nothing_is_created_by_whichever_bat
     world.brokers.earliest[P0] = 40
     world.accept()
     accept_loss(PIPELINE, **world.ports)
-    empty = world.run("empty")
-    assert not empty.saved.load.nonempty
+    assert not world.run("empty").saved.load.nonempty
     world.brokers.latest[P0] = 50
     assert world.planned("next").create
 
@@ -293,10 +272,9 @@ def test_a_table_that_is_gone_is_refused_also_where_nothing_that_the_cursor_name
     world.run("run4")
     assert world.cursor.at.offsets == {u0: 0}
     world.brokers.latest[u0] = 10
-    world.sink.exists = False
+    is_gone(world)
     missing, message = world.missing()
-    assert missing == ""
-    assert "does not hold earlier batches of p, which its cursor has committed: there is no such table" in message
+    assert (missing, "earlier batches of p, which its cursor has committed: there is no such table" in message) == ("", True)
     for _ in range(2):  # a second answer is the same
         assert world.accept() == ()
     assert world.planned("next").create

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.records import cursor_of, write_of
-from tidegate.core.audit.oracle import Verification, began_anew, committed_log, former_ranges, verify, verify_batches
+from tidegate.core.audit.oracle import Verification, began_anew, committed_log, former_ranges, judge, verify, verify_batches
 from tidegate.core.model.errors import TopicRecreated
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
@@ -39,11 +41,30 @@ def test_what_is_verified_is_committed_and_still_retained() -> None:
         committed_log(cursor, Watermarks({}, {}, {"t": "new"}))
 
 
+@given(st.dictionaries(st.sampled_from([P0, P1]), st.sets(st.integers(0, 100))))
+def test_a_table_that_equals_the_log_holds(log: dict[TopicPartition, set[int]]) -> None:
+    """Gaps in the log are no fault."""
+    verdict = judge(log, log)
+    assert verdict.holds
+    assert verdict.total("records") == verdict.total("rows") == sum(map(len, log.values()))
+
+
+def test_each_offset_that_does_not_fit_is_named() -> None:
+    """Lost, duplicated, unknown, by partition."""
+    verdict = judge({P0: [0, 1, 2, 5]}, {P0: [0, 2, 2, 9], P1: [0]})
+    named = [(each.lost, each.duplicated, each.unknown) for each in verdict.partitions]
+    assert named == [((1, 5), (2,), (9,)), ((), (), (0,))]
+    shown = verdict.to_json()
+    assert [shown[name] for name in ("lost", "duplicated", "unknown", "records", "rows")] == [2, 1, 2, 4, 5]
+    assert (shown["partitions"][0]["lost"], verdict.holds) == ([1, 5], False)
+
+
 ALL = [*range(10, 20)]
 WHOLE = receipt(10, 20)
 WITHOUT_12 = [o for o in ALL if o != 12]
 PENDING = [OffsetRange("t", 0, 20, 25), OffsetRange("u", 0, 1, 2)]
 BEYOND = [*range(10, 25)]
+FORMER = [OffsetRange("t", 0, 0, 24)]
 DELETED = [3, *ALL]
 SEVERAL: dict[str, Any] = {"one_to_one": False}
 """A transform of any number of rows for a record: dropped and fanned out records are no faults, rows of no record are."""
@@ -67,12 +88,7 @@ SEVERAL: dict[str, Any] = {"one_to_one": False}
         (BEYOND, [], {}, {"ahead": 5}),
         (BEYOND, [], {"in_flight": PENDING}, {"holds": True, "in_flight": 5}),
         ([*BEYOND, 30], [], {"in_flight": PENDING[:1]}, {"holds": False, "ahead": 1}),
-        (
-            BEYOND,
-            [],
-            {"former": [OffsetRange("t", 0, 0, 24)], "in_flight": [OffsetRange("t", 0, 20, 22)]},
-            {"former": 2, "in_flight": 2, "ahead": 1},
-        ),
+        (BEYOND, [], {"former": FORMER, "in_flight": [OffsetRange("t", 0, 20, 22)]}, {"former": 2, "in_flight": 2, "ahead": 1}),
         # rows that somebody deleted are missed by their commit's count, unless something has replaced a part of it since
         (DELETED, [receipt(0, 5)], {}, {"holds": False, "rows_now": [1]}),
         (DELETED, [receipt(0, 5), receipt(2, 4, 1, "again")], {}, {"holds": True}),
@@ -114,10 +130,8 @@ def test_a_partition_that_began_anew_is_told_for_as_long_as_a_batch_before_is_kn
 
 
 def of_batch(batch: int, rows: int, replay: str | None = None) -> Receipt:
-    load = write_of(
-        "p", batch if replay is None else 1, "r", (OffsetRange("t", 0, 0, 9),), "v", "a", replay=replay, batch=batch
-    )
-    return Receipt(load, 1, 1, rows=rows)
+    seq, ranges = batch if replay is None else 1, (OffsetRange("t", 0, 0, 9),)
+    return Receipt(write_of("p", seq, "r", ranges, "v", "a", replay=replay, batch=batch), 1, 1, rows=rows)
 
 
 def test_each_batch_has_the_rows_that_its_newest_commit_wrote() -> None:

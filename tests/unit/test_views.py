@@ -1,4 +1,4 @@
-"""Laws of what the CLI and pages show: values made of what the ports hold, and their JSON."""
+"""Laws of what the CLI and pages show: values made of what the ports hold, and their JSON. The map: `test_range_map.py`."""
 
 from __future__ import annotations
 
@@ -10,62 +10,74 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.records import cursor_of
+from tests.records import changed, cursor_of, range_of, replay_of, write_of
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
 from tidegate.cli.verify import judge_batches
 from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
+from tidegate.core.audit.readable import Readable
 from tidegate.core.audit.restore import offsets_to_reload
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.lifecycle import BatchState
 from tidegate.core.planning.plan import Skip
+from tidegate.core.rates import BatchTiming
+from tidegate.core.rates.control import RateBound, RateControl
+from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.history import Missing
+from tidegate.core.state.jobs import COLD_S
 from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate.views.batch import LoadAnswer, batch_view
 from tidegate.views.entries import entries, versions
+from tidegate.views.history import Forecast, Point, forecast, points, sampled
+from tidegate.views.overview import Overview, by_trouble
+from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch
 
-P1 = TopicPartition("t", 1)
+P1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
+RANGES = (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5))
+SAVED = range_of("p", 3, "r3", RANGES, (Decision(P0, "cursor", "log end"),), {}, {}, 9)
+CHUNKS = ((OffsetRange("t", 0, 0, 10),), (OffsetRange("t", 0, 10, 15),))
+REPLAY = replay_of("p", "again", "x", CHUNKS, "lake.a.b", "v2", {}, 1, request={"versions": "=1"})
+
+
+def holding(*ranges: Any) -> Ledger:
+    """Saved state with these ranges."""
+    ledger = Ledger(MemoryStore(), "p")
+    for each in ranges:
+        ledger.save_range(each)
+    return ledger
+
+
+# ---- batches
 
 
 def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
-    """From saved ranges, receipts and the cursor; a batch whose Variable was pruned is known from its receipt."""
-    found = entries(
-        [
-            saved(2, 10, 20),
-            saved(3, 20, 30, adopted_from="run0"),
-            saved(3, 20, 30, run_id="run0"),
-            saved(4, 30, 40),
-            saved(4, 30, 40, run_id="again", adopted_from="run4"),
-        ],
-        [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")],
-        cursor_of("p", 2),
-    )
-    assert [(e.seq, e.state, e.load.run_id, e.newest and e.newest.rows, len(e.receipts)) for e in found] == [
-        (1, BatchState.COMMITTED, "run1", 10, 1),
-        (2, BatchState.COMMITTED, "run2", 10, 2),
-        (3, BatchState.LOADED, "run3", 10, 1),
-        (4, BatchState.PLANNED, "again", None, 0),
-    ]
-    assert [e.seconds for e in found] == [None, 1.5, 2.5, None]
-    assert [e.why.adopted_from for e in found] == [None, None, "run0", "run4"]
-    assert [e.to_json()["transform"] for e in found] == ["v1", "v2", "v1", None]
-    assert found[1].reasons == ["cursor to log end"]
-    assert found[1].to_json()["state"] == "committed"
+    """From saved ranges, receipts and the cursor. Chunks of a replay stand beside, under its name.
 
-
-def test_chunks_of_a_replay_stand_beside_the_batches() -> None:
-    """Under the replay's name."""
-    found = entries(
-        [], [receipt(1, 0, 10), receipt(1, 0, 5, replay="again"), receipt(2, 5, 10, replay="again")], cursor_of("p", 1)
-    )
-    assert [(e.load.replay, e.seq, e.state) for e in found] == [
-        (None, 1, BatchState.COMMITTED),
-        ("again", 1, BatchState.LOADED),
-        ("again", 2, BatchState.LOADED),
+    A batch whose Variable was pruned is known from its receipt.
+    """
+    ranges = [saved(2, 10, 20), saved(3, 20, 30, adopted_from="run0"), saved(3, 20, 30, run_id="run0"), saved(4, 30, 40)]
+    ranges.append(saved(4, 30, 40, run_id="again", adopted_from="run4"))
+    loads = [receipt(1, 0, 10), receipt(2, 10, 20), receipt(3, 20, 30), receipt(2, 10, 20, transform="v2")]
+    loads += [receipt(n, 0, 5, replay="x") for n in (1, 2)]
+    found = entries(ranges, loads, cursor_of("p", 2))
+    columns = ("seq", "replay", "state", "run_id", "rows", "seconds", "transform", "adopted_from")
+    assert [tuple(entry.to_json()[name] for name in columns) for entry in found] == [
+        (1, None, "committed", "run1", 10, None, "v1", None),
+        (2, None, "committed", "run2", 10, 1.5, "v2", None),
+        (3, None, "loaded", "run3", 10, 2.5, "v1", "run0"),
+        (4, None, "planned", "again", None, None, None, "run4"),
+        (1, "x", "loaded", "run1", 5, None, "v1", None),
+        (2, "x", "loaded", "run2", 5, None, "v1", None),
     ]
+    assert [len(entry.receipts) for entry in found] == [1, 2, 1, 0, 1, 1]
+    assert (found[1].reasons, found[3].state) == (["cursor to log end"], BatchState.PLANNED)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))
@@ -79,55 +91,199 @@ def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[
     assert sorted(told) == sorted(truth.items())
 
 
+def test_a_batch_shows_its_reasons_and_its_loads() -> None:
+    """The newest load counts; replays, and loads of other batches, are none of its."""
+    rate, snapshot = RateBound("fixed_point", 500, terms={"a": 0.5}), 2**60
+    loads = [
+        Receipt(write_of("p", seq, "r3", RANGES, transform, "x", replay=replay), snapshot, 5, rows=15)
+        for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
+    ]
+    cursor = cursor_of("p", 3, {P0: 30}, timing=TIMING)
+    load = {"run_id": "r3", "replay": None, "seq": 3, "rows": 15, "kept": 0, "snapshot": str(snapshot), "committed_at_ms": 5}
+    parts = [{"topic": "t", "partition": r.partition, "from": r.from_offset, "until": r.until_offset} for r in RANGES]
+    why: tuple[dict[str, str | None], ...] = tuple(
+        {"from_reason": begins, "until_reason": ends} for begins, ends in (("cursor", "log end"), (None, None))
+    )
+    again = {**load, "replay": "again", "transform": "v2", "dag_id": "p__replay", "partitions": parts}
+    explained = ["It was loaded 2 times. Each load replaced the rows of the one before."]
+    explained.append("15 of its offsets were loaded again by run r3, by v2.")
+    assert batch_view(changed(SAVED, rate=rate), cursor, loads, {"r3": "scheduled"}).to_json() == (
+        {"seq": 3, "replay": None, "state": "committed", "run_id": "r3", "rows": 15, "seconds": 0.0, "transform": "v3"}
+        | {"committed_at_ms": 5, "adopted_from": None, "why": ["cursor to log end"], "who": "scheduled", "planned_at_ms": 9}
+        | {"limits": {}, "rate": rate.to_json(), "timing": TIMING.to_json(), "load": None}
+        | {"loads": [{**load, "transform": "v1"}, {**load, "transform": "v3"}], "replays": [again], "explained": explained}
+        | {"partitions": [part | reason for part, reason in zip(parts, why, strict=True)]}
+    )
+
+
+def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
+    """And that a try found what an earlier one had written. A replay of a former topic of that name is none of its."""
+    why = (Decision(P0, "accepted loss", "log end"), Decision(P1, "recreated", "log end"))
+    read = changed(SAVED, adopted_from="r2", jumped={P0: 15}, topic_ids={"t": "new"}, decisions=why)
+    load = write_of("p", 3, "r3", RANGES, "v1", "x")
+    former = changed(load, replay="before", topic_ids={"t": "old"})
+    backfill = changed(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
+    loads = [Receipt(each, 1, 5, rows=15, kept=7) for each in (load, former, backfill)]
+    answer = LoadAnswer(seconds={"write": 1.0}, landed_before=True)
+    view = batch_view(read, cursor_of("p", 3), loads, answer=answer).to_json()
+    words = ["Run r2", "7 older rows", "An earlier try", "5 offsets before", "Topic t had been deleted", "5 of its offsets"]
+    assert [(word, told.startswith(word)) for word, told in zip(words, view["explained"], strict=True)] == [
+        (word, True) for word in words
+    ]
+    assert [each["dag_id"] for each in view["replays"]] == ["p"]
+    assert view["load"]["seconds"] == {"write": 1.0}
+
+
+def test_a_batch_that_is_only_planned_has_no_loads() -> None:
+    """Nor a time: that of the cursor is another batch's."""
+    view = batch_view(SAVED, cursor_of("p", 2, {P0: 20}, timing=TIMING), ()).to_json()
+    assert (view["state"], view["rows"], view["transform"], view["timing"], view["rate"]) == ("planned", None, None, None, None)
+
+
+def answer_of(**changes: Any) -> LoadAnswer | None:
+    seen = {"records": 10, "rows": 9, "bytes": 100, "repeats": 1}
+    given: dict[str, Any] = {"receipt": {}, "observed": seen, "seconds": {"write": 0.5}, "landed_before": False}
+    return LoadAnswer.of({**given, **changes})
+
+
+def test_of_an_answer_is_shown_what_is_a_number() -> None:
+    """No batch depends on it: somebody may have written something else, or an older version did not count it."""
+    counts: dict[str, Any] = {"records": 10, "rows": 9, "repeats": 1}
+    assert answer_of() == LoadAnswer(seconds={"write": 0.5}, **counts)
+    odd = {"records": -1, "rows": "9", "errors": True}
+    assert answer_of(observed=odd, seconds={"write": "long", "read": 1}, spark_age_s="x") == LoadAnswer(seconds={"read": 1.0})
+    assert answer_of(seconds=3) == LoadAnswer(seconds={}, **counts)
+    nothing: list[object] = [None, [], "x", {}, {"observed": None}]
+    assert [LoadAnswer.of(value) for value in nothing] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("errors", "age_s", "marks"),
+    [
+        (0, COLD_S, set()),
+        (3, None, {"errors"}),
+        (None, COLD_S - 1, {"cold"}),
+        (1, 0.0, {"cold", "errors"}),
+        (None, None, set()),
+    ],
+)
+def test_broken_records_and_a_spark_that_had_just_started_are_marked(
+    errors: int | None, age_s: float | None, marks: set[str]
+) -> None:
+    """Nothing is marked that is not known."""
+    found = answer_of(observed={"errors": errors}, spark_age_s=age_s)
+    assert found is not None
+    assert found.marks == marks
+
+
+# ---- runs
+
+
+def run(run_id: str, state: str, note: str | None = None, since_ms: int = 5, kind: str = "manual") -> dict[str, Any]:
+    return {"dag_run_id": run_id, "state": state, "note": note, "run_type": kind, "since_ms": since_ms}
+
+
+def test_a_replay_shows_what_landed_and_what_it_replaced_and_a_dry_run_what_it_would() -> None:
+    """The newest load of each chunk. Nothing is saved of a dry run; without its report, nothing is known but its note."""
+    landed = [Receipt(write_of("p", 0, "again", CHUNKS[0], "v2", "a", replay="x"), 7, 100, rows=rows) for rows in (9, 10)]
+    report = {"replaces": [{"load": "batch 1"}], "lost": "?", "total": 15}
+    view = ReplayView(run("again", "running"), "p", REPLAY, tuple(landed), report)
+    bare: dict[str, Any] = {"pipeline": "p", "request": {}, "chunks": [], "replaces": [], "lost": [], "dry_run": False}
+    bare |= dict.fromkeys(["table", "transform", "offsets", "note", "seconds", "verdict"])
+    chunks: list[dict[str, Any]] = [{"chunk": 0, "offsets": 10, "landed": True, "rows": 10, "committed_at_ms": 100}]
+    chunks.append({"chunk": 1, "offsets": 5, "landed": False, "rows": None, "committed_at_ms": None})
+    assert RunView("replay", replay=view).to_json()["replay"] == (
+        bare
+        | {"run_id": "again", "state": "running", "table": "lake.a.b", "transform": "v2", "offsets": 15}
+        | {"request": {"versions": "=1"}, "replaces": [{"load": "batch 1"}], "chunks": chunks}
+    )
+    report = {"total": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
+    dry = ReplayView(run("dry", "success", "Dry run"), "p", None, (), report, {"rows": 1}, dry_run=True)
+    known = {"run_id": "dry", "state": "success", "note": "Dry run", "dry_run": True, "verdict": {"rows": 1}}
+    assert dry.to_json() == bare | known | {"offsets": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
+    assert ReplayView(run("r", "failed"), "p").to_json() == bare | {"run_id": "r", "state": "failed"}
+
+
+@pytest.mark.parametrize(
+    ("state", "note", "plan", "kind", "reason"),
+    [
+        ("success", "Nothing to read: no new records.", "skipped", "nothing", "Nothing to read: no new records."),
+        ("success", None, "skipped", "nothing", "There was nothing to read."),
+        ("failed", "Failed in plan: no broker.", "failed", "failed", "Failed in plan: no broker."),
+        ("failed", None, None, "failed", "It failed before it had saved a range; see the log of its plan task."),
+        ("queued", None, None, "planning", "It has not saved a range yet."),
+        ("running", None, "running", "planning", "It has not saved a range yet."),
+        ("success", None, "success", "other", "It has saved no range, or the range has been removed since."),
+        (None, None, None, "other", "Airflow does not know this run."),
+    ],
+)
+def test_a_run_without_a_batch_says_why(state: str | None, note: str | None, plan: str | None, kind: str, reason: str) -> None:
+    """One that found nothing is no failure, and no plan that is still to come."""
+    view = without_a_batch(None if state is None else run("r", state, note), plan).to_json()
+    assert view == {"kind": kind, "batch": None, "replay": None, "reason": reason}
+
+
+def test_the_last_runs_are_told_apart() -> None:
+    """In the order of their times; a run that found nothing to read is no load. A run with a batch shows its view."""
+    runs = [
+        run("old", "success", since_ms=0),
+        run("loaded", "success", since_ms=1),
+        run("nothing", "success", "Nothing to read.", since_ms=2),
+        run("failed", "failed", since_ms=4),
+        run("backfill__1", "success", since_ms=5, kind="backfill"),
+        run("running", "running", since_ms=6),
+        run("queued", "queued", since_ms=7),
+    ]
+    replays = [run("replay", "success", since_ms=3)]
+    batches = {"old": (1, 5), "loaded": (2, 10), "failed": (3, None), "running": (3, 7)}
+    marks = run_marks({"p": runs, "p__replay": replays}, batches, pipeline="p", most=7)
+    assert [(mark.run_id, mark.kind, mark.seq, mark.records) for mark in marks] == [
+        ("loaded", "loaded", 2, 10),
+        *[(kind, kind, None, None) for kind in ("nothing", "replay")],
+        ("failed", "failed", 3, None),
+        ("backfill__1", "replay", None, None),
+        ("running", "running", 3, 7),
+        ("queued", "queued", None, None),
+    ]
+    assert marks[2].to_json()["dag_id"] == "p__replay"
+    batch = batch_view(SAVED, cursor_of("p"), ())
+    assert RunView("batch", batch=batch).to_json()["batch"] == batch.to_json()
+
+
+# ---- lag
+
+
+def lag(
+    tp: TopicPartition, start: int, end: int, seconds: float | None = None, left_s: float | None = None, **held: Any
+) -> Any:
+    """Of a partition of which these offsets are unread."""
+    of: dict[str, Any] = {"topic_partition": tp, "next_offset": start, "latest": end, "records_behind": end - start}
+    return PartitionLag(**of, seconds_behind=seconds, retention_left_s=left_s, **held)
+
+
 def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> None:
     """What is read to its end has no time; what retention has passed has none left; a clock ahead of ours gives no lag."""
-    p2 = TopicPartition("u", 0)
-    brokers = FakeBrokers(latest={P0: 30, P1: 40, p2: 9_000}, earliest={P0: 0, P1: 25}, retention={"t": 5_000, "v": 1})
-    partitions = measure_lag(brokers, {p2: 8_000, P1: 20, P0: 30}, now_ms=2_025, isolation_level="read_committed")
-    assert partitions == [
-        PartitionLag(
-            topic_partition=P0, next_offset=30, latest=30, records_behind=0, seconds_behind=None, retention_left_s=None
-        ),
-        PartitionLag(
-            topic_partition=P1, next_offset=20, latest=40, records_behind=20, seconds_behind=2.0, retention_left_s=0.0
-        ),
-        PartitionLag(
-            topic_partition=p2, next_offset=8_000, latest=9_000, records_behind=1_000, seconds_behind=0.0, retention_left_s=None
-        ),
-    ]
-    assert brokers.isolation_level == "read_committed"
-    assert measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]}) == [
-        PartitionLag(topic_partition=P1, next_offset=30, latest=40, records_behind=10, seconds_behind=2.0, retention_left_s=3.0)
-    ]
+    brokers = FakeBrokers(latest={P0: 30, P1: 40, U0: 9_000}, earliest={P0: 0, P1: 25}, retention={"t": 5_000, "v": 1})
+    partitions = measure_lag(brokers, {U0: 8_000, P1: 20, P0: 30}, now_ms=2_025, isolation_level="read_committed")
+    expected = [lag(P0, 30, 30), lag(P1, 20, 40, seconds=2.0, left_s=0.0), lag(U0, 8_000, 9_000, seconds=0.0)]
+    assert (partitions, brokers.isolation_level) == (expected, "read_committed")
+    one = measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]})
+    assert one == [lag(P1, 30, 40, seconds=2.0, left_s=3.0)]
     view = LagView("p", tuple(partitions))
     assert view.total == TotalLag(partitions=3, records_behind=1_020, seconds_behind=2.0, retention_left_s=0.0)
     shown = json.loads(json.dumps(view.to_json()))
-    assert shown["partitions"][1] == {
-        "topic": "t", "partition": 1, "next_offset": 20, "latest": 40, "records_behind": 20, "seconds_behind": 2.0,
-        "retention_left_s": 0.0, "held_back": 0, "open_s": None,
-    }  # fmt: skip
+    times = {"seconds_behind": 2.0, "retention_left_s": 0.0, "held_back": 0, "open_s": None}
+    offsets = {"topic": "t", "partition": 1, "next_offset": 20, "latest": 40, "records_behind": 20}
+    assert shown["partitions"][1] == offsets | times
     assert (shown["total"]["partitions"], shown["total"]["open_transaction"], shown["maintenance"]) == (3, None, None)
 
 
 def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record_on() -> None:
     """Of the topics that the cursor knows, and where the pipeline reads it."""
-    p2 = TopicPartition("u", 0)
-    brokers = FakeBrokers(latest={P0: 30, P1: 1_000_000, p2: 9}, earliest={P1: 5})
-    added = PartitionLag(
-        topic_partition=P1, next_offset=5, latest=1_000_000, records_behind=999_995, seconds_behind=2.0, retention_left_s=None
-    )
-    assert measure_lag(brokers, {P0: 30}, now_ms=2_005) == [
-        PartitionLag(
-            topic_partition=P0, next_offset=30, latest=30, records_behind=0, seconds_behind=None, retention_left_s=None
-        ),
-        added,
-    ]
-    assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [1], "u": [0]})[1:] == [added]
-    assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign={"t": [0]}) == [
-        PartitionLag(
-            topic_partition=P0, next_offset=30, latest=30, records_behind=0, seconds_behind=None, retention_left_s=None
-        )
-    ]
+    brokers = FakeBrokers(latest={P0: 30, P1: 1_000_000, U0: 9}, earliest={P1: 5})
+    known, added = lag(P0, 30, 30), lag(P1, 5, 1_000_000, seconds=2.0)
+    for assign, found in ((None, [known, added]), ({"t": [0, 1], "u": [0]}, [known, added]), ({"t": [0]}, [known])):
+        assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign=assign) == found
 
 
 def _refuse(*_: Any, **__: Any) -> None:
@@ -137,42 +293,22 @@ def _refuse(*_: Any, **__: Any) -> None:
 def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_be_read() -> None:
     """In the lag, in a plan, and in the reason of a skip: each with the age of the transaction that is open longest."""
     world = World(brokers=FakeBrokers(latest={P0: 30, P1: 40}, stable={P0: 20, P1: 39}), pipeline=PIPELINE, now_ms=100_000)
-    told = "11 records wait behind an open transaction, open for 100 s"
+    told = "11 records wait behind an open transaction"
     planned = world.run("a")
-    assert (planned.remarks.held_back, [r.until_offset for r in planned.saved.load.ranges]) == (told, [20, 39])
+    assert planned.remarks.held_back == f"{told}, open for 100 s"
+    assert [r.until_offset for r in planned.saved.load.ranges] == [20, 39]
     skip = world.plan("b")
     assert isinstance(skip, Skip)
-    assert skip.reason == f"caught up: the cursor is at the end of the log; {told}"
+    assert skip.reason == f"caught up: the cursor is at the end of the log; {told}, open for 100 s"
     found = measure_lag(world.brokers, world.cursor.at.offsets, now_ms=60_020, isolation_level="read_committed")
-    assert found == [
-        PartitionLag(
-            topic_partition=P0,
-            next_offset=20,
-            latest=20,
-            records_behind=0,
-            seconds_behind=None,
-            retention_left_s=None,
-            held_back=10,
-            open_s=60.0,
-        ),
-        PartitionLag(
-            topic_partition=P1,
-            next_offset=39,
-            latest=39,
-            records_behind=0,
-            seconds_behind=None,
-            retention_left_s=None,
-            held_back=1,
-            open_s=59.981,
-        ),
-    ]
-    assert total_lag(found).open_transaction == "11 records wait behind an open transaction, open for 60 s"
+    assert found == [lag(P0, 20, 20, held_back=10, open_s=60.0), lag(P1, 39, 39, held_back=1, open_s=59.981)]
+    assert total_lag(found).open_transaction == f"{told}, open for 60 s"
     assert total_lag(measure_lag(world.brokers, {P1: 39}, now_ms=0, assign={"t": [1]})).open_transaction is None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeBrokers, "next_timestamps", _refuse)
         again = world.plan("b2")
     assert isinstance(again, Skip)
-    assert again.reason.endswith("; 11 records wait behind an open transaction")
+    assert again.reason.endswith(f"; {told}")
     world.brokers.asked, world.brokers.stable = 0, {}
     assert world.planned("c").remarks.held_back is None
     assert (world.brokers.asked, world.brokers.isolation_level) == (1, "read_committed")  # nothing else was asked
@@ -190,37 +326,239 @@ def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
         measure_lag(FakeBrokers(latest={P0: 30}), cursor, now_ms=0)
 
 
+# ---- what a table lacks
+
+
 def test_a_committed_batch_without_a_receipt_is_missing_where_it_read_something() -> None:
     """By its saved range; not where the partition begins after it, and not where it read nothing."""
-    ledger = Ledger(MemoryStore(), "p")
-    for plan in (saved(1, 0, 0), saved(2, 0, 10), saved(3, 10, 20), saved(4, 20, 30), saved(5, 30, 40)):
-        ledger.save_range(plan)
+    ledger = holding(saved(1, 0, 0), *(saved(n, 10 * n - 20, 10 * n - 10) for n in range(2, 6)))
     cursor = cursor_of("p", 4, {P0: 30}, {"t": "id"}, starts={P0: 10})
     receipts = [receipt(1, 0, 0, batch=1), receipt(3, 10, 20, batch=3)]
     verification = judge_batches(ledger, cursor, receipts, {3: 10, 5: 2})
     assert (verification.missing, verification.unjudged["in_flight"], verification.holds) == ((4,), 2, False)
 
 
-def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained() -> None:
+@pytest.mark.parametrize(
+    ("lacks", "earliest", "accept", "found"),
+    [
+        ({}, 5, True, (OffsetRange("t", 0, 10, 20),)),
+        ({"by_batch": False}, 5, True, (OffsetRange("t", 0, 5, 20),)),
+        ({}, 0, False, (OffsetRange("t", 0, 0, 20),)),
+        ({}, 5, False, "--accept-loss"),
+        ({}, 15, True, "To go on without them"),
+        ({"ranges": ()}, 0, True, "names none of the offsets"),
+    ],
+)
+def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained(
+    lacks: dict[str, Any], earliest: int, *, accept: bool, found: tuple[OffsetRange, ...] | str
+) -> None:
     """Whole batches where rows are identified by their batch; Kafka is asked only for offsets that the cursor names."""
-    store = MemoryStore()
-    ledger = Ledger(store, "p")
-    for plan in (saved(1, 0, 10), saved(2, 10, 20)):
-        ledger.save_range(plan)
-    cursor = cursor_of("p", 2, {P0: 20}, {"t": "id"})
+    store, cursor = MemoryStore(), cursor_of("p", 2, {P0: 20}, {"t": "id"})
+    for each in (saved(1, 0, 10), saved(2, 10, 20)):
+        Ledger(store, "p").save_range(each)
     missing = Missing(ranges=(OffsetRange("t", 0, 0, 20),), batches=(1, 2), why="there is no such table", by_batch=True)
+    brokers = FakeBrokers(latest={P0: 30}, earliest={P0: earliest})
 
-    def reload(what: Missing, earliest: int, *, accept_loss: bool) -> tuple[OffsetRange, ...]:
-        def brokers() -> FakeBrokers:
-            return FakeBrokers(latest={P0: 30}, earliest={P0: earliest})
+    def reload() -> tuple[OffsetRange, ...]:
+        what = replace(missing, **lacks)
+        return offsets_to_reload(PIPELINE, cursor, what, store=store, brokers=lambda: brokers, accept_loss=accept)
 
-        return offsets_to_reload(PIPELINE, cursor, what, store=store, brokers=brokers, accept_loss=accept_loss)
+    if not isinstance(found, str):
+        assert reload() == found
+        return
+    with pytest.raises(RequestError, match=found):
+        reload()
 
-    assert reload(missing, 5, accept_loss=True) == (OffsetRange("t", 0, 10, 20),)
-    assert reload(replace(missing, by_batch=False), 5, accept_loss=True) == (OffsetRange("t", 0, 5, 20),)
-    assert reload(missing, 0, accept_loss=False) == missing.ranges
-    for what, earliest, words in ((missing, 5, "--accept-loss"), (missing, 15, "To go on without them")):
-        with pytest.raises(RequestError, match=words):
-            reload(what, earliest, accept_loss=earliest == 15)
-    with pytest.raises(RequestError, match="names none of the offsets"):
-        reload(replace(missing, ranges=()), 0, accept_loss=True)
+
+# ---- over time
+
+
+def plan(seq: int) -> Point:
+    return Point(1000 * seq, seq, 1, lag=15, records=10)
+
+
+def load(seq: int, at_ms: int, rows: int = 9) -> Point:
+    return Point(at_ms, seq, 1, lag=None, records=10, rows=rows)
+
+
+def timing(ended_at_ms: int, records: int = 10, run_ms: int = 400) -> BatchTiming:
+    return BatchTiming(records, None, run_ms=run_ms, load_ms=run_ms // 2, scheduling_delay_ms=0, ended_at_ms=ended_at_ms)
+
+
+def test_what_waited_is_the_batch_and_what_it_left_behind() -> None:
+    """The bound is what the policy allowed, where it was applied."""
+    left = changed(SAVED, remaining=7)
+    assert Point.of(left) == Point(9, 3, 1, lag=22, records=15)
+    rate = RateBound("pid", 20, terms={})
+    bounds = [Point.of(changed(left, rate=each)).bound for each in (rate, replace(rate, applied=False))]
+    assert bounds == [20, None]
+
+
+def test_each_batch_is_one_point_that_keeps_its_place_in_time() -> None:
+    """By its plan, its load and its timing; one whose plan is gone is known by its receipt alone.
+
+    That is its first receipt, or else before the next batch; timings go to the batch whose they are.
+    """
+    receipts = [load(1, 900), load(2, 2600, rows=8), load(2, 2900), load(3, 3300)]
+    cursor = cursor_of("p", 3, timings=(timing(500), timing(3500)))
+    assert points([plan(4), plan(3), plan(2)], receipts, cursor) == [
+        load(1, 900),
+        replace(plan(2), run_s=0.6, rows=9),
+        replace(plan(3), run_s=0.4, load_s=0.2, rows=9),
+        plan(4),
+    ]
+    again = [load(1, 900), load(3, 3300), load(1, 5000, rows=8), load(2, 3350)]
+    assert points([plan(3)], again, cursor_of("p", 3, timings=(timing(1100), timing(3400, run_ms=700)))) == [
+        replace(load(1, 900, rows=8), run_s=0.4, load_s=0.2),
+        load(2, 3000),
+        replace(plan(3), run_s=0.7, load_s=0.35, rows=9),
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 50)), max_size=60).map(sorted),
+    *(st.integers(0, 900), st.integers(1, 300), st.integers(1, 40)),
+)
+def test_a_sample_has_each_batch_of_its_span_once(
+    batches: list[tuple[int, int]], from_ms: int, length: int, buckets: int
+) -> None:
+    """In order, in as many points as are asked for at most, with the greatest lag and all records."""
+    made = [Point(at_ms, seq, 1, lag=lag, records=lag, rows=1) for seq, (at_ms, lag) in enumerate(batches)]
+    inside = [point for point in made if from_ms <= point.at_ms < from_ms + length]
+    found = sampled(made, from_ms=from_ms, until_ms=from_ms + length, buckets=buckets)
+    assert len(found) <= buckets
+    assert sum(point.batches for point in found) == sum(point.rows or 0 for point in found) == len(inside)
+    assert sum(point.records for point in found) == sum(point.records for point in inside)
+    assert [point.at_ms for point in found] == sorted(point.at_ms for point in found)
+    assert max((p.lag or 0 for p in found), default=0) == max((p.lag or 0 for p in inside), default=0)
+
+
+def test_what_is_not_known_of_one_batch_is_known_of_others() -> None:
+    """But a sum needs all of them."""
+    known, unknown = Point(1, 1, 1, lag=5, records=5, bound=9, run_s=1.0, rows=5), Point(2, 2, 1, lag=None, records=3)
+    assert known.joined(unknown) == Point(2, 2, 2, lag=5, records=8, bound=9, run_s=1.0)
+    assert unknown.to_json()["lag"] is None
+
+
+def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone() -> None:
+    """By what the last batches took, and by what arrived between their plans."""
+    control = RateControl({"policy": "static", "max_records": 40}, 1.0)
+    timings = tuple(timing(1000 * n, records=n, run_ms=100 + 10 * n) for n in range(10, 31))
+    cursor = cursor_of("p", 20, rate_state=control.saved({}), timings=timings)
+    batches = [Point(1000 * n, n, 1, lag=20, records=10) for n in range(20)]
+    found = forecast(cursor, batches, interval_s=1.0, lag=100)
+    assert (found.next_bound, found.arrival_per_s, found.interval_s) == (40, 10.0, 1.0)
+    assert (found.verdict or "").startswith("the pipeline keeps up: 10 records/s arrive")
+    assert found.drain_s == pytest.approx(2 * 1.0 + 0.1 + 0.01 * 40, abs=0.01)
+    assert forecast(cursor, batches, interval_s=1.0, lag=None) == replace(found, drain_s=None)
+    unbounded = forecast(changed(cursor, rate_state={}), batches, interval_s=1.0, lag=100)
+    assert (unbounded.next_bound, unbounded.drain_s is not None) == (None, True)
+
+
+@pytest.mark.parametrize(
+    ("state", "batches", "interval_s"),
+    [
+        ({}, [], 1.0),
+        ({"settings": "?"}, [Point(1, 1, 1, lag=5, records=5), Point(1, 2, 1, lag=5, records=5)], 1.0),
+        ({"settings": {"policy": "unheard of", "interval_s": 1.0}, "state": {}}, [Point(1, 1, 1, lag=None, records=5)], None),
+        ({"settings": {"policy": "static"}, "state": {}}, [], None),
+    ],
+)
+def test_what_is_not_known_is_not_forecast(state: dict[str, Any], batches: list[Point], interval_s: float | None) -> None:
+    """Too few batches, none with records, runs without an interval, or a policy of another version."""
+    for timings in ((), (timing(1),)):
+        found = forecast(cursor_of("p", rate_state=state, timings=timings), batches, interval_s=interval_s, lag=5)
+        assert found == Forecast(interval_s=interval_s)
+    assert found.to_json()["next_bound"] is None
+
+
+# ---- all pipelines at a glance
+
+
+@pytest.fixture
+def ledger() -> Ledger:
+    made = holding()
+    made.save_cursor(cursor_of("p", 2, {P0: 20}, timing=TIMING, timings=(TIMING, TIMING)))
+    return made
+
+
+def seen(ledger: Ledger, *runs: dict[str, Any], paused: bool = False, interval_s: float | None = 60.0) -> Overview:
+    state = Readable(ledger)
+    view = Overview(state.cursor, "lake.a.b", interval_s, paused, runs, state.pending)
+    return replace(view, faults=tuple(state.faults))
+
+
+def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
+    """Records per second are those of all batches that are known, over their runs. One that never ran is no trouble."""
+    last = {"records": 1000, "bound": 500, "run_s": 4.0, "load_s": 1.0, "delay_s": 0.01, "ended_at_ms": 7}
+    healthy = (
+        {"pipeline": "p", "table": "lake.a.b", "paused": False, "seq": 2, "records_per_s": 250.0, "interval_s": 60.0}
+        | {"last": last, "run": {"run_id": "r3", "state": "running", "since_ms": 5}, "faults": [], "file_error": None}
+        | dict.fromkeys(["pending", "failure", "trouble", "lag", "waiting"])
+    )
+    assert seen(ledger, run("r2", "success"), run("r3", "running")).to_json() == healthy
+    assert seen(holding()).to_json() == healthy | {"seq": 0, "last": None, "records_per_s": None, "run": None}
+
+
+def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Ledger) -> None:
+    """With the saved range that the next run adopts."""
+    ledger.save_range(SAVED)
+    runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.")]
+    shown = seen(ledger, *runs).to_json()
+    assert {name: shown[name] for name in ("trouble", "failure", "pending")} == {
+        "trouble": "stopped",
+        "failure": {"run_id": "r3", "why": "Failed in load: new.", "command": "airflow dags trigger p"},
+        "pending": {"seq": 3, "run_id": "r3", "offsets": 15},
+    }
+    assert seen(ledger, *runs, run("r4", "success")).trouble is None
+
+
+@pytest.mark.parametrize(
+    ("paused", "interval_s", "trouble"), [(True, 1.0, "paused"), (False, 3.9, "late"), (False, None, None)]
+)
+def test_a_run_that_is_longer_than_its_interval_is_late(
+    ledger: Ledger, *, paused: bool, interval_s: float | None, trouble: str | None
+) -> None:
+    """Where runs start at fixed times, and the DAG is not paused."""
+    assert seen(ledger, paused=paused, interval_s=interval_s).trouble == trouble
+
+
+def test_the_command_that_goes_on_is_the_one_that_the_fix_names(ledger: Ledger) -> None:
+    """Not what else stands in backticks; where it names none, another run is triggered."""
+    note = "Failed in plan: `t` lost records. Run `tidegate ledger accept p --lost`."
+    assert seen(ledger, run("r3", "failed", note)).command == "tidegate ledger accept p --lost"
+    assert seen(ledger).command is None
+
+
+@pytest.mark.parametrize(
+    ("left_s", "interval_s", "trouble"),
+    [(None, 60.0, None), (7300.0, 3600.0, None), (7100.0, 3600.0, "losing"), (3599.0, None, "losing"), (3600.0, None, None)],
+)
+def test_a_pipeline_loses_records_soon_within_two_intervals_or_an_hour(
+    ledger: Ledger, left_s: float | None, interval_s: float | None, trouble: str | None
+) -> None:
+    """Whichever is longer, and also while it is paused."""
+    total = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_left_s=left_s)
+    view = replace(seen(ledger, interval_s=interval_s), lag=(total, 5))
+    assert (view.trouble, replace(view, paused=True).trouble) == (trouble, trouble or "paused")
+    assert view.to_json()["lag"] == total.to_json() | {"at_ms": 5}
+
+
+def test_a_file_that_cannot_be_read_comes_before_what_failed(ledger: Ledger) -> None:
+    """Nothing runs before it is corrected."""
+    view = replace(seen(ledger, run("r3", "failed")), file_error="not valid YAML")
+    assert (view.trouble, Overview(Cursor(pipeline="q", seq=0), file_error="no").to_json()["trouble"]) == ("file", "file")
+
+
+@pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])
+def test_saved_state_that_cannot_be_read_is_named(broken: str) -> None:
+    """The rest is shown, before all others."""
+    store = MemoryStore()
+    Ledger(store, "p").save_cursor(cursor_of("p", 2, {P0: 20}))
+    Ledger(store, "p").save_range(changed(SAVED, seq=1))
+    store.put(f"tidegate.p.{broken}", "{", "")
+    view = seen(Ledger(store, "p"), run("r", "failed"))
+    assert (view.trouble, view.pending) == ("unreadable", None)
+    assert broken in view.faults[0]
+    others = [replace(view, cursor=Cursor(pipeline=name, seq=0), faults=(), paused=name == "b") for name in "cab"]
+    assert [each.pipeline for each in by_trouble([*others, view])] == ["p", "a", "b", "c"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypedDict, TypeVar
+from typing import Any, TypeVar
 
 from tests.records import changed, write_of, write_of_load
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
@@ -18,7 +18,7 @@ from tidegate.core.state.receipt import Receipt, Write
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
-P0 = TopicPartition("t", 0)
+P0, Q0 = TopicPartition("t", 0), TopicPartition("q", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
 CURSOR = "tidegate.p.cursor"
 W = TypeVar("W")
@@ -34,12 +34,8 @@ def planned_on(cursor: Cursor, saved: SavedRange) -> SavedRange:
     return changed(saved, beside=leads_to(cursor, saved).beside(saved.load.ranges, saved.load.topic_ids))
 
 
-class Ports(TypedDict):
-    """As functions of the schedule take them."""
-
-    store: MemoryStore
-    brokers: FakeBrokers
-    sink: FakeReader
+def source(**settings: Any) -> Pipeline:
+    return Pipeline("p", Source(**settings), "m:f", Sink("lake.a.b"))
 
 
 class OnPorts:
@@ -50,7 +46,8 @@ class OnPorts:
     sink: FakeReader
 
     @property
-    def ports(self) -> Ports:
+    def ports(self) -> dict[str, Any]:
+        """As functions of the schedule take them."""
         return {"store": self.store, "brokers": self.brokers, "sink": self.sink}
 
     @property
@@ -64,7 +61,10 @@ class OnPorts:
 
 @dataclass
 class World(OnPorts):
-    """One pipeline with its ports. Each plan is `step_ms` after what was before it, each commit of the table `landing_ms`."""
+    """One pipeline with its ports, and so many committed batches.
+
+    Each plan is `step_ms` after what was before it, each commit of the table `landing_ms`.
+    """
 
     store: MemoryStore = field(default_factory=MemoryStore)
     brokers: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 25}))
@@ -75,6 +75,12 @@ class World(OnPorts):
     landing_ms: int = 0
     version: str = "v"
     snapshots: int = 0
+    committed: int = 0
+    record_bytes: float | None = None
+
+    def __post_init__(self) -> None:
+        for n in range(self.committed):
+            self.run(f"run{n + 1}")
 
     def plan(self, run_id: str, *, save: bool = True, **asked: Any) -> Planned | Skip:
         self.now_ms += self.step_ms
@@ -105,6 +111,7 @@ class World(OnPorts):
         return self.land(write_of_load(load, self.version, load.run_id, beside=beside, batch=batch))
 
     def commit(self, planned: Planned, **known: Any) -> bool:
+        known = {"record_bytes": self.record_bytes, **known}
         return commit_batch(self.pipeline, planned.key, self.load(planned), store=self.store, **known)[2]
 
     def run(self, run_id: str) -> Planned:
