@@ -141,7 +141,7 @@ down: venv ## stop it
 	$(BIN)/tidegate down
 
 docs: venv ## the pages that are made from code
-	$(BIN)/python docs/generate.py
+	$(BIN)/python -m docs.generate
 
 site: docs ## the docs as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

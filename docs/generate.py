@@ -1,4 +1,4 @@
-"""The pages of the docs that are made from the code: `python docs/generate.py`, which `make docs` runs."""
+"""The pages of the docs that are made from the code: `python -m docs.generate`, which `make docs` runs."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from docs.batches import MEANING, TRANSITIONS
 from tidegate.core.config.declared import members
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.transitions import Transition
-from tidegate.core.planning import lifecycle
+from tidegate.views.entries import BatchState
 from tidegate.views.metrics import METRICS, PREFIX, Metric
 from tidegate_receivers.config.receiver import Receiver
 from tidegate_receivers.rules import lifecycle as receiver
+from tidegate_receivers.rules.lifecycle import Transition
 
 REPO = Path(__file__).parents[1]
 S = TypeVar("S", bound=StrEnum)
@@ -122,9 +123,9 @@ def batches() -> str:
     lines = [
         "# The life of a batch",
         "",
-        "Made from `src/tidegate/core/planning/lifecycle.py` by `make docs`.",
+        "Made from `docs/batches.py` by `make docs`.",
         "",
-        *_shown(lifecycle.MEANING, lifecycle.TRANSITIONS, first=lifecycle.BatchState.NEW, last=lifecycle.BatchState.COMMITTED),
+        *_shown(MEANING, TRANSITIONS, first=BatchState.NEW, last=BatchState.COMMITTED),
         "A crash leaves the state as it is. A retry, a cleared task, a second run and a zombie are the same events again.",
         "",
     ]

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from docs.batches import TRANSITIONS, BatchEvent
 from tests.records import changed, cursor_of, range_of, write_of, write_of_load
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import PIPELINE, World, planned_on
 from tidegate.core.model.errors import CommitConflict, ReceiptMismatch, StateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.commit import moved
-from tidegate.core.planning.lifecycle import TRANSITIONS, BatchEvent, BatchState, state_of
 from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.planning.run import commit_batch
 from tidegate.core.state.cursor import Cursor, Position
@@ -23,6 +23,7 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import MemoryStore
+from tidegate.views.entries import BatchState, state_of
 
 P1 = TopicPartition("t", 1)
 RANGES = (OffsetRange("t", 0, 5, 9), OffsetRange("t", 1, 0, 4))

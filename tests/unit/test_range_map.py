@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 from tests.records import changed, cursor_of, write_of
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
-from tidegate.core.planning.lifecycle import BatchState
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
-from tidegate.views.entries import Entry
+from tidegate.views.entries import BatchState, Entry
 from tidegate.views.range_map import (
     WORST_FIRST,
     MapBlock,

@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.model.errors import RequestError
-from tidegate.core.model.transitions import Transition
 from tidegate_receivers.rules import placement
-from tidegate_receivers.rules.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, after
+from tidegate_receivers.rules.lifecycle import MEANING, TRANSITIONS, Event, Restarts, State, Transition, after
 from tidegate_receivers.rules.placement import NOWHERE, Assigned, Live, Tracked, Worker
 
 A1, A2, B1, C1 = Worker("a1", "A"), Worker("a2", "A"), Worker("b1", "B"), Worker("c1", "C")

@@ -20,7 +20,6 @@ from tidegate.core.audit.restore import offsets_to_reload
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, CursorBeyondLog, PartitionsDeleted, RequestError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
-from tidegate.core.planning.lifecycle import BatchState
 from tidegate.core.planning.plan import Skip
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
@@ -32,7 +31,7 @@ from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 from tidegate.views.batch import LoadAnswer, batch_view
-from tidegate.views.entries import entries, versions
+from tidegate.views.entries import BatchState, entries, versions
 from tidegate.views.history import Forecast, Point, forecast, points, sampled
 from tidegate.views.overview import Overview, by_trouble
 from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch

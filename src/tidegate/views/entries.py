@@ -8,17 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any
 
 from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, merged
-from tidegate.core.planning.lifecycle import BatchState, state_of
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.receipt import Load, Receipt, batch_of, replay_of
 from tidegate.core.state.saved_range import SavedRange, Why
 from tidegate.core.state.saved_replay import live
+
+
+class BatchState(StrEnum):
+    """How far a batch is; each state is what anybody can read, from Variables and the table."""
+
+    NEW = "new"
+    PLANNED = "planned"
+    LOADED = "loaded"
+    COMMITTED = "committed"
+
+
+def state_of(*, saved: bool, landed: bool, committed: bool) -> BatchState:
+    """The state of a batch.
+
+    Args:
+        saved: a Variable holds its range.
+        landed: the table holds its receipt.
+        committed: the cursor has moved past it.
+    """
+    if committed:
+        return BatchState.COMMITTED
+    if landed:
+        return BatchState.LOADED
+    return BatchState.PLANNED if saved else BatchState.NEW
 
 
 @dataclass(frozen=True)

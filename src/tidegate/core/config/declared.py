@@ -1,6 +1,6 @@
 """How a dataclass declares settings: one field each, with its type, its default, and what it does as a docstring below it.
 
-Pydantic reads files by these dataclasses (`parse`) and makes the JSON Schema of them (`schema`); `docs/generate.py` makes the
+Pydantic reads files by these dataclasses (`parse`) and makes the JSON Schema of them (`schema`); `docs.generate` makes the
 page of the docs. In code they are dataclasses as any other: what is constructed or replaced there is not validated.
 
 Pure: pydantic and the core only.

@@ -1,25 +1,15 @@
-"""The life of a batch, as one table: its states, and what each event does in each of them.
+"""The life of a batch, as one table: its states, and what each event does in each of them. `docs/lifecycle.md` shows it.
 
-`docs/lifecycle.md` is made from this table by `make docs`. A property test drives `tidegate.core.planning.run` through every
-event in every order and holds the result against it. A crash is no event: a state is saved when it begins,
-so the next call continues.
+A property test drives `tidegate.core.planning.run` through every event in every order and holds the result against it. A crash
+is no event: a state is saved when it begins, so the next call continues.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
 
-from tidegate.core.model.transitions import Transition
-
-
-class BatchState(StrEnum):
-    """How far a batch is; each state is what anybody can read, from Variables and the table."""
-
-    NEW = "new"
-    PLANNED = "planned"
-    LOADED = "loaded"
-    COMMITTED = "committed"
-
+from tidegate.views.entries import BatchState
+from tidegate_receivers.rules.lifecycle import Transition
 
 MEANING = {
     BatchState.NEW: "nothing is saved of it",
@@ -63,18 +53,3 @@ TRANSITIONS = (
     Transition(BatchState.COMMITTED, BatchEvent.REBUILD, BatchState.COMMITTED, "its receipt is in the table"),
 )
 """Events that are missing in a state cannot happen there: without a plan there is nothing to load or to commit."""
-
-
-def state_of(*, saved: bool, landed: bool, committed: bool) -> BatchState:
-    """The state of a batch.
-
-    Args:
-        saved: a Variable holds its range.
-        landed: the table holds its receipt.
-        committed: the cursor has moved past it.
-    """
-    if committed:
-        return BatchState.COMMITTED
-    if landed:
-        return BatchState.LOADED
-    return BatchState.PLANNED if saved else BatchState.NEW
