@@ -93,7 +93,8 @@ class Harness:
         self.stage, self.result, self._tell = stage, result, tell
 
     def begin(self) -> None:
-        """Wait until the schedule has loaded something."""
+        """Let the schedule run, and wait until it has loaded something."""
+        self.stage.unpause(CONNECT)
         if not wait_until(lambda: self.stage.cursor().seq >= 1, RECOVERY_S, poll_s=0.5):
             raise TidegateError("the schedule does not begin", fix=str(self._reasons(self.stage.runs())))
 

@@ -119,7 +119,7 @@ class Stage:
     @classmethod
     @contextmanager
     def built(cls, root: Path) -> Iterator[Self]:
-        """Write the project, start everything, let the schedule run; stop everything afterwards. The files stay."""
+        """Write the project, start everything, all DAGs paused; stop everything afterwards. The files stay."""
         stage = cls(root)
         stage._write_project()
         stage.points.mkdir()
@@ -318,13 +318,12 @@ class Stage:
         return folder if subprocess.run(command, capture_output=True, check=False).returncode == 0 else None
 
     def _configure(self, proxy_port: int) -> None:
-        """What the platform has to have before the schedule runs, and the first pipeline unpaused."""
+        """What the platform has to have before the schedule runs."""
         make_topic({"bootstrap.servers": self.platform.bootstrap_servers}, TOPIC, PARTITIONS)
         self.platform.sync_pools({f"tidegate_{table.replace('.', '_')}": 4 for table in TABLES.values()})
         connection = {**self.platform.spark_connection, "port": proxy_port}
         with self.api() as api:
             api.sync_connection("chaos_connect", connection, mark="Over the proxy of the chaos harness")
-        self.unpause(CONNECT)
 
 
 def sockets_of(platform: Platform) -> list[int]:

@@ -1,4 +1,4 @@
-"""The short form of the harness for receivers: each fault once, and a verdict that does not believe everything."""
+"""The short form of the harness for receivers: each kind of fault once, and a verdict that does not believe everything."""
 
 from __future__ import annotations
 
@@ -7,29 +7,27 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.catalogs import let_pyiceberg_find
 from tests.chaos.receiving.faults import FAULTS, Fault, Planned, plan
 from tests.chaos.receiving.harness import Harness, Result
 from tests.chaos.receiving.sender import Sender
-from tests.chaos.receiving.stage import ReceivingStage
+from tests.chaos.receiving.stage import DAG, PIPELINE, ReceivingStage
 from tests.chaos.receiving.verdict import judge
 
 SEED = 2026
 WITHIN_S = 3.0
+COMBINED = ("both", "scheduler-tree")
+"""What `path` kills as well, and the broker with it; `make test-all` has them alone."""
 
 
 @pytest.fixture(scope="module")
-def harness(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+def harness(stage: ReceivingStage) -> Iterator[Harness]:
     """A receiver to which a sender posts; what the harness tells is shown when a test fails."""
-    with (
-        ReceivingStage.built(tmp_path_factory.mktemp("receiving")) as stage,
-        pytest.MonkeyPatch.context() as patch,
-        Sender(stage.port, SEED) as sender,
-    ):
-        let_pyiceberg_find(stage.platform, patch)
+    with Sender(stage.port, SEED) as sender:
         made = Harness(stage, sender, Result(SEED), lambda line: sys.stdout.write(f"{line}\n"))
         made.begin()
         yield made
+    for dag in (DAG, PIPELINE):
+        stage.pause(dag)
 
 
 def test_a_seed_gives_the_same_faults_and_each_before_any_comes_again() -> None:
@@ -76,7 +74,10 @@ def test_the_verdict_finds_what_the_law_forbids(
     assert (getattr(verdict, broken), verdict.holds) == (1, False)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize(
+    "fault",
+    [pytest.param(fault, id=fault.name, marks=[pytest.mark.long] * (fault.name in COMBINED)) for fault in FAULTS],
+)
 def test_no_acknowledged_record_is_lost_by_a_kill(harness: Harness, fault: Fault) -> None:
     """And posts are acknowledged again with no help but `tidegate up`."""
     assert harness.strike(Planned(FAULTS.index(fault), fault, SEED, WITHIN_S)).broken == ""

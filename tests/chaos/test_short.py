@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.catalogs import let_pyiceberg_find
 from tests.chaos.faults import BY_NAME, FAULTS
 from tests.chaos.generator import Generator
 from tests.chaos.harness import Harness, Result
@@ -23,14 +22,6 @@ KILLS = ("task", "supervisor", "scheduler", "dag-processor", "api-server", "spar
 """Tasks die at each boundary, servers all at once by the fault `everything`; the long form has each of them alone."""
 OF_TABLE = [fault.name for fault in FAULTS if fault.of_table]
 OTHERS = [fault.name for fault in FAULTS if fault.name not in (*KILLS, *OF_TABLE)]
-
-
-@pytest.fixture(scope="module")
-def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A platform whose schedule runs."""
-    with Stage.built(tmp_path_factory.mktemp("chaos")) as built, pytest.MonkeyPatch.context() as patch:
-        let_pyiceberg_find(built.platform, patch)
-        yield built
 
 
 @pytest.fixture(scope="module")

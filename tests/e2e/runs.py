@@ -70,4 +70,4 @@ class Runs:
         def is_there() -> bool:
             return any(t["task_id"] == task_id and t["state"] in states for t in self.api.task_instances(self.dag_id, run_id))
 
-        assert wait_until(is_there, timeout_s, poll_s=0.05)
+        assert wait_until(is_there, timeout_s, poll_s=0.2)

@@ -56,6 +56,7 @@ def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(
     failed = runs.ended(first["spark_gone"])
     assert failed["tasks"] == {"plan": "success", "load": "failed", "commit": "upstream_failed"}
     assert api.variables("tidegate.spark_gone.cursor") == {}
+    assert api.why_failed("spark_gone", failed["dag_run_id"]).startswith("load: SparkUnavailable: ")
     plan, _, failure = failed["note"].rpartition("\n")
     assert plan.startswith("batch 1 of spark_gone, 200 offsets: ")
     assert failure.startswith("Failed in load: SparkUnavailable: ")

@@ -9,12 +9,16 @@ import gc
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     BinaryType,
     IntegerType,
@@ -27,6 +31,7 @@ from pyspark.sql.types import (
 
 import tidegate.spark.load
 from tests.records import changed, load_job
+from tests.spark.log import logged
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, LoadResult
@@ -45,6 +50,7 @@ RECORDS = StructType(
     ]
 )
 HERE = Path(__file__).parent
+PARTS = "parts"
 TRANSFORMS = '''
 from pyspark.sql import functions as F
 from tidegate.formats.json.records import parse_json
@@ -186,8 +192,10 @@ def records(spark: SparkSession) -> Records:
 
     def make(values: list[bytes | None]) -> DataFrame:
         at = datetime(2026, 1, 1, tzinfo=UTC)
-        rows = [(b"k", None if v is None else bytearray(v), at, 0, "orders", 0, offset) for offset, v in enumerate(values)]
-        return spark.createDataFrame(rows, RECORDS)
+        rows = [(b"k", value, at, 0, "orders", 0, offset) for offset, value in enumerate(values)]
+        columns = dict(zip(RECORDS.names, zip(*rows, strict=True), strict=True))
+        # by Arrow: rows of Python would be made by a Python worker in each job that reads them
+        return spark.createDataFrame(pa.table(columns, to_arrow_schema(RECORDS)), RECORDS)
 
     return make
 
@@ -227,16 +235,15 @@ def sink(spark: SparkSession) -> SinkUnderTest:
 def load(
     spark: SparkSession,
     spark_jobs: Path,
-    records: Records,
     sink: SinkUnderTest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Load:
-    """`load_range` into a sink, on a topic of 30 records, whose ids are their offsets, held in memory."""
-    topic = records([b'{"id": %d}' % offset for offset in range(30)])
+    """`load_range` into a sink, on a topic of 30 records, whose ids are their offsets, read in as many tasks as PARTS says."""
 
-    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object, **_plan: object) -> DataFrame:
+    def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], options: dict[str, str], **_plan: object) -> DataFrame:
         (only,) = ranges
-        return topic.where(f"_kafka_offset >= {only.from_offset} AND _kafka_offset < {only.until_offset}")
+        there = replace(only, from_offset=min(only.from_offset, 30), until_offset=min(only.until_offset, 30))
+        return logged(spark, there, F.format_string('{"id": %d}', "id"), int(options.get(PARTS, 1)))
 
     monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
     monkeypatch.setattr(tidegate.spark.load, "sink_of", sink.writer)

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
+from tests.spark.log import logged
 from tidegate.core.model.ranges import OffsetRange
 from tidegate_local.jars import ensure_jars
 
@@ -77,15 +78,7 @@ def main(folder: Path) -> None:
 
     def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], _options: object, **_plan: object) -> DataFrame:
         (only,) = ranges
-        return spark.range(only.from_offset, only.until_offset, 1, 2).select(
-            F.lit(b"k").alias("key"),
-            F.format_string('{"id": %d}', "id").cast("binary").alias("value"),
-            F.timestamp_seconds(F.lit(0)).alias("timestamp"),
-            F.lit(0).alias("timestampType"),
-            F.lit("orders").alias("_kafka_topic"),
-            F.lit(0).alias("_kafka_partition"),
-            F.col("id").alias("_kafka_offset"),
-        )
+        return logged(spark, only, F.format_string('{"id": %d}', "id"), parts=2)
 
     tidegate.spark.load.read_ranges = read  # type: ignore[assignment, attr-defined]
     job = load_job("orders", 1, "run", (OffsetRange("orders", 0, 0, 30),), "retried:retried", "lake.tests.retried", {})

@@ -130,8 +130,14 @@ def test_a_part_that_runs_twice_is_counted_once(sink: SinkUnderTest, load: Load,
 
 
 @pytest.mark.usefixtures("topic")
-@pytest.mark.parametrize("name", ["plain", "union", "ordered"])
-@pytest.mark.parametrize("clause", ["ORDERED BY id", "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY id", "LOCALLY ORDERED BY id"])
+@pytest.mark.parametrize(
+    ("name", "clause"),
+    [
+        *((name, "ORDERED BY id") for name in ("plain", "union", "ordered")),
+        ("plain", "DISTRIBUTED BY PARTITION LOCALLY ORDERED BY id"),
+        ("plain", "LOCALLY ORDERED BY id"),
+    ],
+)
 def test_a_table_with_an_order_takes_loads_again_and_again(
     spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, name: str, clause: str
 ) -> None:

@@ -25,6 +25,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
+from tests.spark.log import logged
 from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import TidegateError
@@ -61,15 +62,7 @@ Act = Callable[[], object]
 def read(spark: SparkSession, ranges: tuple[OffsetRange, ...], options: dict[str, str], **_plan: object) -> DataFrame:
     """A record an offset, whose value is the job's writer."""
     (r,) = ranges
-    return spark.range(r.from_offset, r.until_offset, 1, max(1, r.count // FILE)).select(
-        F.lit(b"k").alias("key"),
-        F.lit(options[WRITER]).cast("binary").alias("value"),
-        F.current_timestamp().alias("timestamp"),
-        F.lit(0).alias("timestampType"),
-        F.lit(r.topic).alias("_kafka_topic"),
-        F.lit(r.partition).alias("_kafka_partition"),
-        F.col("id").alias("_kafka_offset"),
-    )
+    return logged(spark, r, F.lit(options[WRITER]), max(1, r.count // FILE))
 
 
 @dataclass

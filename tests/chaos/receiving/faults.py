@@ -69,7 +69,7 @@ def _kill_instances(*, task: bool, supervisor: bool) -> Strike:
             found.extend(stage.instances())
             return bool(found)
 
-        if not wait_until(is_there, FOUND_S):
+        if not wait_until(is_there, FOUND_S, poll_s=0.5):
             raise TidegateError(f"Airflow runs no instance for {FOUND_S:.0f} s", fix="See the runs in Airflow")
         doomed: list[psutil.Process] = []
         for held in found:

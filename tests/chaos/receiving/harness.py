@@ -78,7 +78,9 @@ class Harness:
         self.stage, self.sender, self.result, self._tell = stage, sender, result, tell
 
     def begin(self) -> None:
-        """Wait until posts are acknowledged."""
+        """Let receiver and pipeline run, and wait until posts are acknowledged."""
+        for dag in (DAG, PIPELINE):
+            self.stage.unpause(dag)
         self._await(lambda: self.sender.was_acknowledged_since(0), "no post is acknowledged")
 
     def strike(self, planned: Planned) -> Struck:
@@ -94,7 +96,7 @@ class Harness:
             struck.started_again = self.stage.up()
             self._await(lambda: self.sender.was_acknowledged_since(over_s), "no post is acknowledged")
             struck.acknowledged_s = round(time.time() - over_s, 1)
-            self._await(lambda: bool(self.stage.instances()), "no instance is under Airflow's supervision")
+            self._await(lambda: bool(self.stage.instances()), "no instance is under Airflow's supervision", poll_s=0.5)
             struck.supervised_s = round(time.time() - over_s, 1)
             if not self.judge():
                 struck.broken = "the topic is not what the sender was told"
@@ -123,9 +125,9 @@ class Harness:
 
     # ----
 
-    def _await(self, condition: Callable[[], bool], otherwise: str) -> None:
+    def _await(self, condition: Callable[[], bool], otherwise: str, poll_s: float = 0.1) -> None:
         """Wait for what has to come after a fault. Raises `TidegateError` with what is known when it does not."""
-        if not wait_until(condition, RECOVERY_S, poll_s=0.1):
+        if not wait_until(condition, RECOVERY_S, poll_s):
             answers, listening = self.sender.answers(), self.stage.is_listening
             known = f"answers {answers}, listening {listening}, {self._state(DAG)}"
             raise TidegateError(f"{otherwise} for {RECOVERY_S:.0f} s: {known}")

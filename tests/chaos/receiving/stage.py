@@ -31,7 +31,7 @@ WINDOW = 20_000
 
 
 class ReceivingStage(Stage):
-    """A platform that is up, with the receiver and the pipeline unpaused."""
+    """A platform that is up, with the receiver and its pipeline beside the others."""
 
     port: int
 
@@ -66,6 +66,7 @@ class ReceivingStage(Stage):
         return [] if table is None else table.scan(selected_fields=("id",)).to_arrow().column("id").to_pylist()
 
     def _write_files(self, project: Path) -> None:
+        super()._write_files(project)
         self.port = sockets.choose_port()
         receiver = {"kind": "http", "topic": TOPIC, "listen": {"port": self.port}, **LEASE}
         write_files(project, "receivers", {RECEIVER: receiver})
@@ -81,8 +82,6 @@ class ReceivingStage(Stage):
         write_files(project, "pipelines", {PIPELINE: pipeline})
 
     def _configure(self, proxy_port: int) -> None:
-        del proxy_port
+        super()._configure(proxy_port)
         make_topic({"bootstrap.servers": self.platform.bootstrap_servers}, TOPIC, PARTITIONS)
         self.platform.sync_pools({f"tidegate_{TABLE.replace('.', '_')}": 4})
-        for dag in (DAG, PIPELINE):
-            self.unpause(dag)

@@ -1,0 +1,21 @@
+"""A log in Spark itself: rows of Python would be made by a Python worker, in each job that reads them."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+from tidegate.core.model.ranges import OffsetRange
+
+
+def logged(spark: SparkSession, r: OffsetRange, value: Column, parts: int = 1) -> DataFrame:
+    """A record an offset, as `read_ranges` gives them, in so many tasks; `value` may be made of the offset, `id`."""
+    return spark.range(r.from_offset, max(r.from_offset, r.until_offset), 1, parts).select(
+        F.lit(b"k").alias("key"),
+        value.cast("binary").alias("value"),
+        F.timestamp_seconds(F.lit(0)).alias("timestamp"),
+        F.lit(0).alias("timestampType"),
+        F.lit(r.topic).alias("_kafka_topic"),
+        F.lit(r.partition).alias("_kafka_partition"),
+        F.col("id").alias("_kafka_offset"),
+    )
