@@ -98,12 +98,12 @@ def layers() -> str:
         "Made from the contracts in `pyproject.toml` by `make docs`. A module imports what is below it in its table, never",
         "what is above or in the same row. [Layout](layout.md) leads from questions to modules.",
     ]
-    for contract in (c for c in contracts if c["type"] == "layers"):
-        folders = [container.replace(".", "/") + "/" for container in contract.get("containers", [])] or [""]
-        lines += ["", f"## {folders[0].removesuffix('/') or 'Packages'}", "", "| layer | what it holds |", "|---|---|"]
+    for contract in (c for c in contracts if c["type"] == "layers" and c.get("exhaustive")):
+        folder = contract["containers"][0].replace(".", "/")
+        lines += ["", f"## {folder}", "", "| layer | what it holds |", "|---|---|"]
         for row in contract["layers"]:
             names = row.split(" | ")
-            held = " ".join(_first_sentence(f"{folders[0]}{name}") for name in names)
+            held = " ".join(_first_sentence(f"{folder}/{name}") for name in names)
             lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(held)} |")
     return "\n".join([*lines, ""])
 
