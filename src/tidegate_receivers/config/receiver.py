@@ -2,8 +2,6 @@
 
 A receiver is of one of four kinds, or of a class of one's own. What belongs to one kind only stands in a section of its own
 (`listen`, `http`, `connect`, `file`), and is refused by name where the kind is another.
-
-Pure: pydantic and the core only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Pydantic reads files by these dataclasses (`parse`) and makes the JSON Schema of them (`schema`); `docs.generate` makes the
 page of the docs. In code they are dataclasses as any other: what is constructed or replaced there is not validated.
-
-Pure: pydantic and the core only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 A file is not refused for them, since it means what it says. Each warning is one sentence: the setting, why it does nothing, and
 what to do. What a file does not tell (the type of a connection, the data) is no reason to warn.
-
-Pure: the standard library only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """Which names pipelines, receivers, topics, tables and transforms may have.
 
 What is accepted here is accepted by Airflow, Kafka and their databases: one file that they refuse must not stop the others.
-
-Pure: the standard library only.
 """
 
 from __future__ import annotations

@@ -2,8 +2,6 @@
 
 Every fault of a file is reported at once, one a line, as `file: path.to.setting: expected …, got …`. Reading YAML is the
 caller's (`tidegate.pipelines`).
-
-Pure: pydantic and the core only.
 """
 
 from __future__ import annotations

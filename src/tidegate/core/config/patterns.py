@@ -3,8 +3,6 @@
 Python's engine tries one way after another to match a name. The number of ways is bounded here from the expression itself, in
 bits: a repetition has as many choices as the name has characters, an alternation as many as it has branches, and what is
 repeated chooses anew each time. So `(a+)+` is refused, and `orders-.*` is not.
-
-Pure: the standard library and the core only.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
 """What a pipeline file holds: one dataclass field for each setting, with its type, default and documentation.
 
 Validation (`parse`), the JSON Schema (`schema`) and docs/settings.md are all made from these fields.
-
-Pure: pydantic and the core only.
 """
 
 from __future__ import annotations

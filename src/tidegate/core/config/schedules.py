@@ -10,8 +10,6 @@ Airflow reads cron expressions by croniter. The grammar here is a part of cronit
 
 A test shows that croniter finds a next run of whatever is accepted here. As in cron, an expression that restricts both the day
 of the month and the day of the week runs when either of them matches.
-
-Pure: the standard library only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Where a pipeline's first batch starts, and durations, as a file states them.
-
-Pure: the standard library only.
-"""
+"""Where a pipeline's first batch starts, and durations, as a file states them."""
 
 from __future__ import annotations
 

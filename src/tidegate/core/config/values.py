@@ -2,8 +2,6 @@
 
 The bounds are those of Airflow's columns, Kafka's protocol and Python's timedelta, so that one file's value never fails in a
 place where it stops the others.
-
-Pure: pydantic and the core only.
 """
 
 from __future__ import annotations

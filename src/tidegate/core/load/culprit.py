@@ -1,8 +1,6 @@
 """Which record a load fails of, where one is enough: found by loading parts of its ranges again, without writing.
 
 Each part is half of the one before, so that all of them together read about two times what the load has read.
-
-Pure: the standard library only.
 """
 
 from __future__ import annotations

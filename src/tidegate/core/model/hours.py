@@ -3,8 +3,6 @@
 A batch announces the hours that are complete with it and were not before; empty ones too, since whoever sums up a day waits
 for all of its hours. An hour is complete when the next record of each partition is later, and where a partition has no next
 record, by the clock. A record that comes later, and a replay, announce its hour again.
-
-Pure: the standard library only.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Times as users write and read them.
-
-Pure: the standard library only.
-"""
+"""Times as users write and read them."""
 
 from __future__ import annotations
 

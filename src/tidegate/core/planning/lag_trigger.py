@@ -13,8 +13,6 @@ cursor never moves: `came_to_nothing` says when to ask whether a run is still ac
 
 Nothing here is believed by a run: its plan asks the brokers itself, and skips where there is nothing to read. Times are seconds
 of one monotonic clock.
-
-Pure: the standard library only.
 """
 
 from __future__ import annotations

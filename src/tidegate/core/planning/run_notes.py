@@ -2,7 +2,7 @@
 
 It contains what the run read and, where it failed, what failed, the fix, and what the next run does.
 
-Pure: the standard library only. `tidegate.airflow.notes` writes it, `tidegate ledger show` reads it back.
+`tidegate.airflow.notes` writes it, `tidegate ledger show` reads it back.
 """
 
 from __future__ import annotations
