@@ -90,7 +90,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 def a_lease(topic: str = "t", *, lasts_s: float = 600.0, drain_s: float = 30.0, name: str = "r") -> Lease:
     """Of the first instance."""
-    return Lease(name, 0, "h1", topic, time.time() + lasts_s, drain_s)
+    return Lease(name, 0, "h1", topic=topic, until_s=time.time() + lasts_s, drain_s=drain_s)
 
 
 @dataclass

@@ -18,7 +18,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ class ServerStatus:
     name: str
     state: State
     pid: int | None
+    _: KW_ONLY
     port: int | None
     log: Path
     url: str | None
@@ -130,7 +131,7 @@ class Platform:
         """Every server, also those that were never started."""
         ports = self._saved_ports()
         if ports is None:
-            return [ServerStatus(name, "stopped", None, None, self._log(name), None) for name in _server_names()]
+            return [ServerStatus(name, "stopped", None, port=None, log=self._log(name), url=None) for name in _server_names()]
         servers = self._servers()
         with ThreadPoolExecutor(len(servers)) as pool:
             return list(pool.map(lambda server: self._status_of(server, ports), servers))
@@ -264,7 +265,9 @@ class Platform:
             spark_connect.NAME: f"sc://{spark_connect.HOST}:{ports['spark']}",
             airflow.API_SERVER: f"http://{sockets.LOOPBACK}:{ports['airflow']}",
         }
-        return ServerStatus(server.name, server.state, server.pid, port.get(server.name), server.log, url.get(server.name))
+        return ServerStatus(
+            server.name, server.state, server.pid, port=port.get(server.name), log=server.log, url=url.get(server.name)
+        )
 
     # ---- the parts
 

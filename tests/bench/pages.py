@@ -117,7 +117,7 @@ def fill(batches: int, partitions: int) -> TableHistory:
     commits = []
     for seq in range(batches, 0, -1):
         load = write_of(NAME, seq, f"run {seq}", ranges(seq, partitions), f"m:f@{1 + seq * 3 // (batches + 1)}", "a")
-        commits.append(TableCommit(seq, planned[seq - 1] + 9000, load.to_properties(), EACH * partitions))
+        commits.append(TableCommit(seq, planned[seq - 1] + 9000, load.to_properties(), rows=EACH * partitions))
     return TableHistory(commits=tuple(commits))
 
 

@@ -310,7 +310,7 @@ def test_every_failure_is_tried_again_ever_later() -> None:
 
 
 def order(receiver: Receiver, **changes: Any) -> Order:
-    return Order(receiver, 1, "edge1", 99.0, {"bootstrap.servers": "k"}, **changes)
+    return Order(receiver, 1, "edge1", until_s=99.0, producer={"bootstrap.servers": "k"}, **changes)
 
 
 OWN = replace(
@@ -368,7 +368,7 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     assert type(said["state"]) is str  # as XComs take it
     assert (said["state"], said["buffer"], said["rate"], said["records"]) == ("started", 0.5, 9.0, 4)
     assert called["source"] == SimpleNamespace(x=1)
-    assert called["lease"] == supervisor.Lease("own", 1, "edge1", "orders", 99.0, 5)
+    assert called["lease"] == supervisor.Lease("own", 1, "edge1", topic="orders", until_s=99.0, drain_s=5)
     assert called["limits"] == supervisor.Limits(
         block_interval_s=0.5, block_bytes=7, buffer_bytes=8, max_record_bytes=6, max_rate=9, backpressure=stated
     )

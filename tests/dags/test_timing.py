@@ -26,7 +26,7 @@ RANGES = (OffsetRange("t", 0, 0, 7),)
 SAVED = range_of("p", 1, "r", RANGES, (), {"t": "id"}, {"max_records": 10}, STARTED_MS)
 LOADED = LoadResult(
     Receipt(write_of("p", 1, "r", RANGES, "v", "r", {"t": "id"}), 1, STARTED_MS + 3000, rows=7),
-    Observed(7, 7, 70, {}),
+    Observed(7, 7, 70, first_last={}),
     {"read": 1.5, "write": 1.0},
 )
 

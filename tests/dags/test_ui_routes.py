@@ -126,7 +126,7 @@ class World:
     def history(self, _table: str) -> TableHistory:
         if isinstance(self.receipts, Exception):
             raise self.receipts
-        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), r.rows) for r in self.receipts[::-1])
+        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), rows=r.rows) for r in self.receipts[::-1])
         return TableHistory(commits=tuple(loads))
 
 
@@ -661,7 +661,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, monkeypatc
     properties = {**receipt(1, "r1").write.to_properties(), "tidegate.ranges": "{"}
     known = ["committed", "committed", "planned", "pending"]
     with monkeypatch.context() as patch:
-        patch.setattr(IcebergReader, "history", lambda *_: TableHistory(commits=(TableCommit(1, 1, properties, 1),)))
+        patch.setattr(IcebergReader, "history", lambda *_: TableHistory(commits=(TableCommit(1, 1, properties, rows=1),)))
         assert [b["kind"] for b in blocks(ask)] == known
         assert "cannot be read" in ask("api/dags/orders/map").json()["faults"][0]
     key = Ledger(DatabaseStore(), "orders").save_range(saved(4, "r4"))

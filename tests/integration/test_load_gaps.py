@@ -72,7 +72,7 @@ def test_aborted_records_are_left_out_of_a_committed_read(platform: Platform, lo
         asked = job(transactional, 0, 15, split=split)
         result = load(asked)
         assert offsets(platform, asked) == [0, 1, 2, 3, 4, 11, 12, 13]
-        assert result.observed == Observed(8, 8, 16, {TopicPartition(transactional, 0): (0, 13)})
+        assert result.observed == Observed(8, 8, 16, first_last={TopicPartition(transactional, 0): (0, 13)})
         assert result.receipt.covers(asked.load.ranges)
 
 
@@ -92,7 +92,7 @@ def test_a_range_of_markers_and_aborted_records_lands_empty(
         started = time.monotonic()
         result = load(asked)
         assert time.monotonic() - started < 15
-        assert result.observed == Observed(0, 0, 0, {})
+        assert result.observed == Observed(0, 0, 0, first_last={})
         assert result.receipt.covers(asked.load.ranges)
         assert offsets(platform, asked) == []
         assert load(asked).receipt == result.receipt
@@ -172,4 +172,4 @@ def test_a_compacted_topic_with_tombstones_loads_completely(platform: Platform, 
     assert result.observed.bytes == sum(len("key-0") + len(value or b"") for _, value in kept)
     assert result.observed.first_last == {TopicPartition(topic, 0): (kept[0][0], kept[-1][0])}
     # a stretch that compaction emptied
-    assert load(replace(job(topic, 0, 30), table=f"{asked.table}b")).observed == Observed(0, 0, 0, {})
+    assert load(replace(job(topic, 0, 30), table=f"{asked.table}b")).observed == Observed(0, 0, 0, first_last={})

@@ -64,7 +64,7 @@ def job(job_of: Callable[..., LoadJob], topic: str) -> LoadJob:
 def seen(job: LoadJob) -> Observed:
     """What a load of `job` observes: every record of two partitions."""
     lengths = 2 * sum(len(value or b"") for value in VALUES[:60])
-    return Observed(120, 120, lengths, {r.topic_partition: (0, 59) for r in job.load.ranges}, errors=4)
+    return Observed(120, 120, lengths, first_last={r.topic_partition: (0, 59) for r in job.load.ranges}, errors=4)
 
 
 def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: LoadJob) -> None:

@@ -83,7 +83,7 @@ def test_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
 
     monkeypatch.setattr(IcebergTable, "overwrite", landed)
     result = load(job(5, 15, seq=1))
-    assert result.observed == Observed(None, None, None, {PARTITION: (5, 14)})
+    assert result.observed == Observed(None, None, None, first_last={PARTITION: (5, 14)})
     assert ids(sink, table) == list(range(15))
     monkeypatch.setattr(IcebergTable, "overwrite", lost)
     with pytest.raises(SinkUnavailable):
@@ -163,7 +163,7 @@ def test_a_load_whose_counts_come_too_late_is_whole(
     """A busy Spark Connect answers without what it observed: records and broken rows are counted again, rows by the commit."""
     monkeypatch.setattr(Observation, "get", {})
     observed = load(job(0, 10)).observed
-    assert observed == Observed(10, 10, 100, {PARTITION: (0, 9)}, errors=0)
+    assert observed == Observed(10, 10, 100, first_last={PARTITION: (0, 9)}, errors=0)
     assert ids(sink, table) == list(range(10))
 
 
@@ -229,9 +229,9 @@ def test_a_table_without_bounds_has_none(spark: SparkSession, load: Load, job: J
     load(job(0, 3))
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.metadata.metrics.column._kafka_offset' = 'none')")
     assert load(job(3, 6, seq=1)).observed == Observed(
-        3, 3, 30, {PARTITION: (3, 5)}, errors=0
+        3, 3, 30, first_last={PARTITION: (3, 5)}, errors=0
     )  # a row for each offset needs no bounds
-    assert load(job(3, 6, seq=1)).observed == Observed(None, None, None, None)
+    assert load(job(3, 6, seq=1)).observed == Observed(None, None, None, first_last=None)
 
 
 def test_a_commit_with_offsets_outside_its_ranges_is_refused(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,7 +52,7 @@ def test_a_landed_batch_is_found_and_not_written_again(sink: SinkUnderTest, load
     again = load(job(0, 10))
     assert again.landed_before
     assert again.receipt == first.receipt
-    assert again.observed == Observed(None, None, None, first.observed.first_last)
+    assert again.observed == Observed(None, None, None, first_last=first.observed.first_last)
     assert sink.commits(table) == commits
 
 
@@ -253,7 +253,7 @@ def test_a_batch_done_over_leaves_one_copy_and_its_neighbours(
     load(batch(2))
     again = load(batch(1))
     assert again.landed_before
-    assert (again.receipt, again.observed) == (first.receipt, Observed(None, None, None, None))
+    assert (again.receipt, again.observed) == (first.receipt, Observed(None, None, None, first_last=None))
     load(batch(2, redo=True))
     assert held(sink, table) == expected(1, 2)
     assert load(batch(1, transform="counted_odd")).receipt.rows == 1

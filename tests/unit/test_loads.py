@@ -22,7 +22,7 @@ from tidegate.views.history import Point
 def commit(snapshot: int, seq: int, replay: str | None = None, pipeline: str = "p") -> TableCommit:
     ranges = (OffsetRange("t", 0, 10 * seq, 10 * seq + 10), OffsetRange("u", 3, 0, seq))
     load = write_of(pipeline, seq, "r", ranges, "m:f", "a", replay=replay)
-    return TableCommit(snapshot, 1000 * snapshot, load.to_properties(), 9)
+    return TableCommit(snapshot, 1000 * snapshot, load.to_properties(), rows=9)
 
 
 def landed(seq: int, at_ms: int, offsets: int) -> Point:

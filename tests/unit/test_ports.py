@@ -104,7 +104,7 @@ class CommittedRows:
         except StateCorrupt:
             receipt = None
         if receipt is None:
-            self.reader.others.append(TableCommit(self.snapshot, at, {**properties}, rows, kept))
+            self.reader.others.append(TableCommit(self.snapshot, at, {**properties}, rows=rows, kept=kept))
         else:
             self.reader.found.append(receipt)
         return self.snapshot

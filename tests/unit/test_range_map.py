@@ -66,7 +66,9 @@ def blocks(draw: st.DrawFn) -> list[MapBlock]:
     at, made = draw(st.integers(0, 50)), []
     for seq, (gap, size) in enumerate(draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=60))):
         kind = draw(st.sampled_from(WORST_FIRST))
-        made.append(MapBlock(at + gap, at + gap + size, kind, (seq, seq), 1, draw(st.sampled_from(["v1", "v2"]))))
+        made.append(
+            MapBlock(at + gap, at + gap + size, kind, seqs=(seq, seq), batches=1, transform=draw(st.sampled_from(["v1", "v2"])))
+        )
         at += gap + size
     return made
 
@@ -86,10 +88,10 @@ def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_
 
 def test_a_block_of_several_batches_shows_what_needs_attention() -> None:
     """And names a transform only where all have the same."""
-    many = [MapBlock(n, n + 1, "committed", (n, n), 1, "v1") for n in range(100)]
-    assert level_of_detail(many, 1) == (MapBlock(0, 100, "committed", (0, 99), 100, "v1"),)
-    many[40] = MapBlock(40, 41, "planned", (40, 40), 1, None)
-    assert level_of_detail(many, 1) == (MapBlock(0, 100, "planned", (0, 99), 100, None),)
+    many = [MapBlock(n, n + 1, "committed", seqs=(n, n), batches=1, transform="v1") for n in range(100)]
+    assert level_of_detail(many, 1) == (MapBlock(0, 100, "committed", seqs=(0, 99), batches=100, transform="v1"),)
+    many[40] = MapBlock(40, 41, "planned", seqs=(40, 40), batches=1, transform=None)
+    assert level_of_detail(many, 1) == (MapBlock(0, 100, "planned", seqs=(0, 99), batches=100, transform=None),)
     rest = [MapBlock(0, 1, "lost"), MapBlock(1, 2, "pending")]
     assert level_of_detail(rest, 1) == (MapBlock(0, 2, "lost"),)
 

@@ -218,7 +218,12 @@ class Clock:
 def instance(backpressure: Backpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
     """One that has heard of the pipeline at 0 s."""
     found = Intake(
-        "r", 0, "h", Limits(block_interval_s=0.001, backpressure=backpressure), MemorySender(), report=lambda _: None
+        "r",
+        0,
+        "h",
+        limits=Limits(block_interval_s=0.001, backpressure=backpressure),
+        sender=MemorySender(),
+        report=lambda _: None,
     )
     monkeypatch.setattr(intake, "_now_s", lambda: 0.0)
     found.hear(Heard(lag=0), found.throttle.taken)

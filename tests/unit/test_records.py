@@ -62,7 +62,9 @@ RECORDS = {
         JOB, redo=True, split=Split(4), isolation_level="read_uncommitted", contiguous=True, shared_with=("q", "r"), attempt="a"
     ),
     "job without repeats": changed(JOB, dedupe=Dedupe(5, "id"), look_back={P0: 5, P1: 0}),
-    "result": LoadResult(RECEIPT, Observed(15, 15, 2**40, BOUNDS, 3, 2), {"write": 0.5}, spark_age_s=7.5),
+    "result": LoadResult(
+        RECEIPT, Observed(15, 15, 2**40, first_last=BOUNDS, repeats=3, errors=2), {"write": 0.5}, spark_age_s=7.5
+    ),
     "unknown result": LoadResult(RECEIPT, Observed(None, None), {}),
     "maintenance": MaintenanceJob("p", "a.b.c", "compact", now_ms=1, maintenance=Maintenance("@daily", keep=2 * DAY_S)),
     "maintained": Maintained("expire", {"files_before": 1200, "files_after": 3}, "beware"),
@@ -221,7 +223,7 @@ def test_a_receipt_covers_parts_of_its_ranges_and_one_of_a_batch_exactly_them(
 )
 def test_seen_offsets_lie_in_their_ranges_or_are_told(bounds: dict[TopicPartition, tuple[int, int]], told: list[str]) -> None:
     """Gaps and empty partitions are fine; one offset outside is not."""
-    assert Observed(1, 1, 1, bounds).outside(RANGES) == told
+    assert Observed(1, 1, 1, first_last=bounds).outside(RANGES) == told
     assert Observed(1, 1).outside(RANGES) == []
 
 
@@ -247,7 +249,13 @@ def saved(until: int = 1_000_000) -> SavedRange:
 def result(partitions: int = 2) -> LoadResult:
     load = write_of("p", 3, "run", ranges(partitions), "m:f@1", "attempt", {"t": "id"}, 4)
     bounds = {TopicPartition("t", n): (0, 9) for n in range(partitions)}
-    return LoadResult(Receipt(load, 7, 1, rows=5, kept=2), Observed(5, 6, 70, bounds, errors=2), {"write": 0.1}, True, 3.5)
+    return LoadResult(
+        Receipt(load, 7, 1, rows=5, kept=2),
+        Observed(5, 6, 70, first_last=bounds, errors=2),
+        {"write": 0.1},
+        landed_before=True,
+        spark_age_s=3.5,
+    )
 
 
 UNBOUNDED = replace(result(), observed=Observed(5, 6, 70, errors=2))

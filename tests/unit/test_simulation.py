@@ -33,7 +33,7 @@ TEN = make_rate_policy({"policy": "static", "max_records": 10}, interval_s=10)
 
 
 def batch(started_s: float, run_s: float, records: int, lag: int = 0) -> PlantBatch:
-    return PlantBatch(started_s, started_s, started_s + run_s, records, None, max(lag, records))
+    return PlantBatch(started_s, started_s, started_s + run_s, records=records, bound=None, lag=max(lag, records))
 
 
 def test_a_load_is_read_from_a_csv() -> None:

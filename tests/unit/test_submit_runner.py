@@ -24,7 +24,7 @@ from tidegate.testing.fakes import FakeReader, FakeRunner
 
 RANGES = (OffsetRange("t", 0, 0, 5),)
 JOB = load_job("p", 3, "run", RANGES, "m:f", "lake.a.b", {"kafka.sasl.jaas.config": "hunter2"})
-OBSERVED = Observed(5, 5, 70, {})
+OBSERVED = Observed(5, 5, 70, first_last={})
 
 
 @dataclass

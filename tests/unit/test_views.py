@@ -186,7 +186,7 @@ def test_a_replay_shows_what_landed_and_what_it_replaced_and_a_dry_run_what_it_w
     """The newest load of each chunk. Nothing is saved of a dry run; without its report, nothing is known but its note."""
     landed = [Receipt(write_of("p", 0, "again", CHUNKS[0], "v2", "a", replay="x"), 7, 100, rows=rows) for rows in (9, 10)]
     report = {"replaces": [{"load": "batch 1"}], "lost": "?", "total": 15}
-    view = ReplayView(run("again", "running"), "p", REPLAY, tuple(landed), report)
+    view = ReplayView(run("again", "running"), "p", REPLAY, landed=tuple(landed), report=report)
     bare: dict[str, Any] = {"pipeline": "p", "request": {}, "chunks": [], "replaces": [], "lost": [], "dry_run": False}
     bare |= dict.fromkeys(["table", "transform", "offsets", "note", "seconds", "verdict"])
     chunks: list[dict[str, Any]] = [{"chunk": 0, "offsets": 10, "landed": True, "rows": 10, "committed_at_ms": 100}]
@@ -197,7 +197,7 @@ def test_a_replay_shows_what_landed_and_what_it_replaced_and_a_dry_run_what_it_w
         | {"request": {"versions": "=1"}, "replaces": [{"load": "batch 1"}], "chunks": chunks}
     )
     report = {"total": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
-    dry = ReplayView(run("dry", "success", "Dry run"), "p", None, (), report, {"rows": 1}, dry_run=True)
+    dry = ReplayView(run("dry", "success", "Dry run"), "p", None, landed=(), report=report, verdict={"rows": 1}, dry_run=True)
     known = {"run_id": "dry", "state": "success", "note": "Dry run", "dry_run": True, "verdict": {"rows": 1}}
     assert dry.to_json() == bare | known | {"offsets": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
     assert ReplayView(run("r", "failed"), "p").to_json() == bare | {"run_id": "r", "state": "failed"}
@@ -483,7 +483,7 @@ def ledger() -> Ledger:
 
 def seen(ledger: Ledger, *runs: dict[str, Any], paused: bool = False, interval_s: float | None = 60.0) -> Overview:
     state = Readable(ledger)
-    view = Overview(state.cursor, "lake.a.b", interval_s, paused, runs, state.pending)
+    view = Overview(state.cursor, "lake.a.b", interval_s, paused=paused, runs=runs, pending=state.pending)
     return replace(view, faults=tuple(state.faults))
 
 

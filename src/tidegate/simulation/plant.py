@@ -44,6 +44,7 @@ class PlantBatch:
     due_s: float
     started_s: float
     ended_s: float
+    _: KW_ONLY
     records: int
     bound: int | None
     lag: int
@@ -211,7 +212,9 @@ class Runs:
             return None
         took_s = self.overhead.at(started_s) + self.record.at(started_s) * plan.count
         took_s *= max(LEAST_NOISE_FACTOR, self.chance.gauss(1.0, self.plant.noise)) if self.plant.noise else 1.0
-        batch = PlantBatch(due_s, started_s, self._committed(started_s, started_s + took_s), plan.count, bound, lag)
+        batch = PlantBatch(
+            due_s, started_s, self._committed(started_s, started_s + took_s), records=plan.count, bound=bound, lag=lag
+        )
         self._commit(plan, batch, took_s)
         return batch
 

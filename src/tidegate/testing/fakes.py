@@ -166,7 +166,10 @@ class FakeReader:
             return TableHistory(exists=False)
         found = [*self.kept, *self.found] if expired else self.found
         named = [r.of(pipeline=self.renamed.get(r.load.pipeline, r.load.pipeline)) for r in found]
-        loads = [TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), r.rows, r.kept, r.parent) for r in named]
+        loads = [
+            TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), rows=r.rows, kept=r.kept, parent=r.parent)
+            for r in named
+        ]
         commits = sorted([*loads, *self.others], key=lambda commit: commit.committed_at_ms)
         return TableHistory(
             commits=tuple(commits[::-1]),
@@ -214,7 +217,7 @@ class FakeRunner:
         receipt = Receipt(write, len(self.sink.found) + 1, 1, rows=rows)
         self.sink.found.append(receipt)
         first_last = {r.topic_partition: (r.from_offset, r.until_offset - 1) for r in job.load.nonempty}
-        return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last), {"write": 0.1})
+        return LoadResult(receipt, Observed(rows, rows, 100 * rows, first_last=first_last), {"write": 0.1})
 
     def maintain(self, job: MaintenanceJob) -> Maintained:
         """As the port: there is nothing to do."""

@@ -120,7 +120,9 @@ class PageSource:
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
         behind = None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms)
-        view = Overview(state.cursor, declared.table, declared.interval_s, of.paused, ran, state.pending, behind)
+        view = Overview(
+            state.cursor, declared.table, declared.interval_s, paused=of.paused, runs=ran, pending=state.pending, lag=behind
+        )
         waiting = None if view.run is None else self._waiting(declared, view.run["dag_run_id"])
         return replace(view, waiting=waiting, faults=tuple(state.faults), file_error=file_error)
 
@@ -328,7 +330,9 @@ def _replay(dag_id: str, state: Readable, run: Mapping[str, Any], loads: Loads |
     verdict = _mapping(said("return_value", "verify", "commit"))
     saved = None if key is None else state.ledger.saved_replay(key.key)
     receipts = () if saved is None or loads is None else loads.of_replay(saved.name)
-    return ReplayView(run, state.ledger.pipeline, saved, tuple(receipts), report, verdict, dry_run=dry is not None)
+    return ReplayView(
+        run, state.ledger.pipeline, saved, landed=tuple(receipts), report=report, verdict=verdict, dry_run=dry is not None
+    )
 
 
 def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:

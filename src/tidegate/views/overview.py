@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Literal
 
 from tidegate.core.audit.lag import TotalLag
@@ -45,6 +45,7 @@ class Overview:
     cursor: Cursor
     table: str = ""
     interval_s: float | None = None
+    _: KW_ONLY
     paused: bool = False
     runs: Sequence[Mapping[str, Any]] = ()
     pending: SavedRange | None = None

@@ -12,7 +12,7 @@ left out.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.model.fields import View
@@ -50,6 +50,7 @@ class MapBlock:
     from_offset: int
     until_offset: int
     kind: Kind
+    _: KW_ONLY
     seqs: tuple[int, int] | None = None
     batches: int = 0
     transform: str | None = None
@@ -65,13 +66,13 @@ class MapBlock:
             self.from_offset,
             other.until_offset,
             min(self.kind, other.kind, key=_RANK.__getitem__),
-            (min(seqs), max(seqs)) if seqs else None,
-            self.batches + other.batches,
-            self.transform if self.transform == other.transform else None,
-            self.marks | other.marks,
-            self.offsets + other.offsets,
-            self.rows + other.rows,
-            self.seconds + other.seconds,
+            seqs=(min(seqs), max(seqs)) if seqs else None,
+            batches=self.batches + other.batches,
+            transform=self.transform if self.transform == other.transform else None,
+            marks=self.marks | other.marks,
+            offsets=self.offsets + other.offsets,
+            rows=self.rows + other.rows,
+            seconds=self.seconds + other.seconds,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -101,6 +102,7 @@ class PartitionRow(View):
     topic_partition: TopicPartition
     blocks: tuple[MapBlock, ...]
     next_offset: int | None = None
+    _: KW_ONLY
     log_start: int | None = None
     log_end: int | None = None
 
@@ -124,7 +126,9 @@ def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[Partit
     offsets = cursor.at.offsets
     log = watermarks or Watermarks({}, {})
     partitions = {*offsets, *log.latest}
-    rows = [PartitionRow(tp, (), offsets.get(tp), log.earliest.get(tp), log.latest.get(tp)) for tp in partitions]
+    rows = [
+        PartitionRow(tp, (), offsets.get(tp), log_start=log.earliest.get(tp), log_end=log.latest.get(tp)) for tp in partitions
+    ]
     return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic_partition))
 
 
@@ -249,8 +253,10 @@ def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset
     kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
     marks = marks | {"recreated"} if r.topic in entry.recreated else marks
     rows, transform = (entry.newest.rows or 0, entry.newest.write.transform) if entry.newest else (0, None)
-    known = (rows, entry.seconds) if entry.seconds else (0, 0.0)
-    return MapBlock(start, stop, kind, (entry.seq, entry.seq), 1, transform, marks, r.count, *known)
+    block = MapBlock(
+        start, stop, kind, seqs=(entry.seq, entry.seq), batches=1, transform=transform, marks=marks, offsets=r.count
+    )
+    return replace(block, rows=rows, seconds=entry.seconds) if entry.seconds else block
 
 
 def _row_blocks(

@@ -37,6 +37,7 @@ class ReplayView:
     run: Mapping[str, Any]
     pipeline: str
     saved: SavedReplay | None = None
+    _: KW_ONLY
     landed: tuple[Receipt, ...] = ()
     report: Mapping[str, Any] | None = None
     verdict: Mapping[str, Any] | None = None

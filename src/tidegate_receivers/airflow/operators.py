@@ -207,7 +207,15 @@ class ReceiveOperator(BaseOperator):
         try:
             kafka = self._producer()
             downstream = self._downstream(kafka, context)
-            order = Order(self.receiver, placed.instance, host, placed.until_s, kafka, self._token(), downstream)
+            order = Order(
+                self.receiver,
+                placed.instance,
+                host,
+                until_s=placed.until_s,
+                producer=kafka,
+                token=self._token(),
+                downstream=downstream,
+            )
             report = dict(asyncio.run(self._serve(order, context)))
         except Exception as error:  # it is tried again for the whole lease, so its trouble has to be seen where instances are
             self._note({**NOTHING, **self._status, "state": "failed", "last_error": str(error)})

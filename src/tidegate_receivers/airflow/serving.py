@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, astuple, dataclass, field
+from dataclasses import KW_ONLY, asdict, astuple, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -37,6 +37,7 @@ class Order:
     receiver: Receiver
     instance: int
     host: str
+    _: KW_ONLY
     until_s: float
     producer: Mapping[str, str] = field(repr=False)
     token: str | None = field(default=None, repr=False)
@@ -77,7 +78,9 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         watch({**said.pop("report"), **said, "state": str(status.state)})
 
     receiver = order.receiver
-    lease = supervisor.Lease(receiver.name, order.instance, order.host, receiver.topic, order.until_s, receiver.drain)
+    lease = supervisor.Lease(
+        receiver.name, order.instance, order.host, topic=receiver.topic, until_s=order.until_s, drain_s=receiver.drain
+    )
     limits = supervisor.Limits(
         block_interval_s=receiver.block.interval,
         block_bytes=receiver.block.bytes,

@@ -125,6 +125,7 @@ class Intake:
     receiver: str
     instance: int
     host: str
+    _: KW_ONLY
     limits: Limits
     sender: Sender
     report: Callable[[TidegateError], None]

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.model.errors import NotDelivered, TidegateError
@@ -53,6 +53,7 @@ class Lease:
     receiver: str
     instance: int
     host: str
+    _: KW_ONLY
     topic: str
     until_s: float
     drain_s: float
@@ -107,7 +108,7 @@ async def serve(  # noqa: PLR0913 - each is a part that a test replaces, or a th
         watch: hears every `STATUS_S` seconds how the instance does.
     """
     delivers = sender or KafkaSender(producer, lease.topic, max_record_bytes=limits.max_record_bytes)
-    supervisor = _Supervisor(source, lease, limits, delivers, stop, tell)
+    supervisor = _Supervisor(source, lease, limits, sender=delivers, stop=stop, tell=tell)
     try:
         return await supervisor.run(watch, downstream)
     finally:
@@ -118,7 +119,14 @@ class _Supervisor:
     """One run of one instance."""
 
     def __init__(
-        self, source: Receiver, lease: Lease, limits: Limits, sender: Sender, stop: asyncio.Event, tell: Callable[[str], None]
+        self,
+        source: Receiver,
+        lease: Lease,
+        limits: Limits,
+        *,
+        sender: Sender,
+        stop: asyncio.Event,
+        tell: Callable[[str], None],
     ) -> None:
         self._source = source
         self._lease = lease
@@ -130,7 +138,15 @@ class _Supervisor:
         self._closing: asyncio.Future[None] | None = None
         self._looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._failure: asyncio.Future[TidegateError] = asyncio.get_running_loop().create_future()
-        self._intake = Intake(lease.receiver, lease.instance, lease.host, limits, sender, self._report, source.resumes)
+        self._intake = Intake(
+            lease.receiver,
+            lease.instance,
+            lease.host,
+            limits=limits,
+            sender=sender,
+            report=self._report,
+            resumes=source.resumes,
+        )
         source.attach(self._intake, self._failed)
 
     async def run(self, watch: Callable[[Status], object], downstream: Callable[[], Heard] | None) -> LeaseReport:

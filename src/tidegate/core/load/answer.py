@@ -72,7 +72,7 @@ def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Re
             left_out = {"ranges": ranges_to_json(saved.load.nonempty), "topic_ids": dict(saved.load.topic_ids), "beside": None}
             return LoadResult.from_json({**answer, "receipt": {**receipt, **left_out}})
         observed, snapshot = Observed.from_json(answer["observed"]), receipt["snapshot"]
-        rest = answer["seconds"], answer["landed_before"], answer["spark_age_s"]
+        seconds, landed_before, age_s = answer["seconds"], answer["landed_before"], answer["spark_age_s"]
     in_table = find(snapshot)
     if in_table is None:
         raise ReceiptMismatch(
@@ -80,7 +80,7 @@ def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Re
             fix="Clear the run's load task and the tasks after it",
             snapshot=snapshot,
         )
-    return LoadResult(in_table, observed, *rest)
+    return LoadResult(in_table, observed, seconds, landed_before=landed_before, spark_age_s=age_s)
 
 
 def _digest(ranges: Sequence[OffsetRange], topic_ids: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ One refusal names every fault of every partition, with the bounds of what can be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import RequestError, some
@@ -34,6 +34,7 @@ class Past:
     pipeline: Pipeline
     ledger: Ledger
     evidence: Evidence
+    _: KW_ONLY
     brokers: Brokers
     sink: SinkReader
     receipts: list[Receipt] = field(default_factory=list)
@@ -55,7 +56,9 @@ class Past:
             check_table(evidence)
             floor = evidence.cursor.at.starts if evidence.history.origins.unproved and foreign_accepted(evidence) else {}
         receipts = sink.receipts(pipeline.sink.table, pipeline.name)
-        return Past(pipeline, Ledger(store, pipeline.name), evidence, brokers, sink, receipts=receipts, floor=floor)
+        return Past(
+            pipeline, Ledger(store, pipeline.name), evidence, brokers=brokers, sink=sink, receipts=receipts, floor=floor
+        )
 
     @property
     def listing(self) -> Listing:

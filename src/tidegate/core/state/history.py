@@ -16,7 +16,7 @@ values out.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -43,6 +43,7 @@ class TableCommit:
     snapshot: int
     committed_at_ms: int
     properties: dict[str, str] = field(default_factory=dict)
+    _: KW_ONLY
     rows: int | None = 0
     kept: int = 0
     parent: int | None = None

@@ -120,6 +120,7 @@ class LoadResult(Record):
     receipt: Receipt = field(metadata=form(Receipt.to_json, Receipt.from_json))
     observed: Observed = field(metadata=form(Observed.to_json, Observed.from_json))
     seconds: Mapping[str, float] = field(metadata=MAPPING)
+    _: KW_ONLY
     landed_before: bool = False
     spark_age_s: float | None = None
 

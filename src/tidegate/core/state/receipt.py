@@ -292,6 +292,7 @@ class Observed:
     records: int | None
     rows: int | None
     bytes: int | None = None
+    _: KW_ONLY
     first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
     repeats: int | None = None
     errors: int | None = None
@@ -338,4 +339,12 @@ class Observed:
         )
         repeats, errors = (value.get(name) for name in ("repeats", "errors"))
         times = Times.from_json(value["times"]) if value.get("times") else None
-        return Observed(value["records"], value["rows"], value.get("bytes"), first_last, repeats, errors, times)
+        return Observed(
+            value["records"],
+            value["rows"],
+            value.get("bytes"),
+            first_last=first_last,
+            repeats=repeats,
+            errors=errors,
+            times=times,
+        )

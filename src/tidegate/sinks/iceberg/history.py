@@ -116,7 +116,9 @@ def _commit(snapshot: Snapshot, renamed: Mapping[str, str]) -> TableCommit:
     summary = {} if snapshot.summary is None else {**snapshot.summary.additional_properties}
     if (pipeline := summary.get(PIPELINE)) in renamed:
         summary[PIPELINE] = renamed[str(pipeline)]
-    return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, *row_counts(summary), snapshot.parent_snapshot_id)
+    rows, kept = row_counts(summary)
+    parent = snapshot.parent_snapshot_id
+    return TableCommit(snapshot.snapshot_id, snapshot.timestamp_ms, summary, rows=rows, kept=kept, parent=parent)
 
 
 def _adds_rows_of_others(snapshot: Snapshot) -> bool:
