@@ -21,6 +21,7 @@ import httpx
 import pytest
 from pyiceberg.catalog import load_catalog
 
+import tidegate
 from tests.e2e.project import REPO
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, URL, USER
@@ -43,21 +44,51 @@ def run(*command: object, cwd: Path, env: dict[str, str] | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uv() -> str:
+    """The program."""
+    own = REPO / ".uv" / "bin" / "uv"  # there where `make venv` found none that works
+    found = str(own) if own.exists() else shutil.which("uv")
+    assert found is not None
+    return found
+
+
+@pytest.fixture(scope="module")
+def wheel(uv: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As it is built of the checkout."""
+    root = tmp_path_factory.mktemp("wheel")
+    run(uv, "build", "--quiet", "--wheel", "--out-dir", root, REPO, cwd=root)
+    (built,) = root.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def environment(uv: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment that holds the wheel with its extra `airflow`, in the locked versions."""
     root = tmp_path_factory.mktemp("environment")
-    own = REPO / ".uv" / "bin" / "uv"  # there where `make venv` found none that works
-    uv = own if own.exists() else shutil.which("uv")
-    assert uv is not None
-    run(uv, "build", "--quiet", "--wheel", "--out-dir", root, REPO, cwd=root)
     locked = root / "locked.txt"
     export = ["--frozen", "--quiet", "--no-dev", "--extra", "airflow", "--no-emit-project", "--no-hashes", "--no-annotate"]
     run(uv, "export", *export, "--project", REPO, "--output-file", locked, cwd=root)
     run(uv, "venv", "--quiet", "--python", sys.executable, root / "venv", cwd=root)
     python = root / "venv" / "bin" / "python"
-    (wheel,) = root.glob("*.whl")
     run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", locked, f"{wheel}[airflow]", cwd=root)
     return python.parent
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_the_wheel_installs_into_an_empty_environment_of_each_python(
+    version: str, uv: str, wheel: Path, tmp_path: Path
+) -> None:
+    """With all its extras, in the newest versions that they allow; it makes a project, and finds it valid."""
+    venv = [uv, "venv", "--quiet", "--no-python-downloads", "--python", version, str(tmp_path / "venv")]
+    if subprocess.run(venv, capture_output=True, check=False).returncode != 0:
+        pytest.skip(f"there is no Python {version}")
+    programs, dags = tmp_path / "venv" / "bin", tmp_path / "dags"
+    dags.mkdir()
+    run(uv, "pip", "install", "--quiet", "--python", programs / "python", f"{wheel}[airflow,cli,receivers,spark]", cwd=tmp_path)
+    assert run(programs / "tidegate", "--version", cwd=dags) == f"tidegate {tidegate.__version__}\n"
+    run(programs / "tidegate", "init", cwd=dags)
+    assert [each["valid"] for each in json.loads(run(programs / "tidegate", "check", "--json", cwd=dags))] == [True]
 
 
 def test_the_wheel_holds_the_pages_and_not_their_sources(environment: Path) -> None:
