@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tidegate.core.config.declared import Settings
 from tidegate.core.config.pipeline import Pipeline
@@ -52,19 +52,53 @@ class Kind:
 
 @cache
 def registered(group: str) -> Mapping[str, EntryPoint]:
-    """The entry points of a group, by their names."""
-    return {entry.name: entry for entry in entry_points(group=group)}
+    """The entry points of a group, by their names.
+
+    Raises:
+        ConfigError: there are none, though this distribution has some in each group; or two packages share a name.
+    """
+    found: dict[str, EntryPoint] = {}
+    for entry in entry_points(group=group):
+        if found.setdefault(entry.name, entry).value != entry.value:
+            both = f"{found[entry.name].value} and {entry.value}"
+            raise ConfigError(f"two packages register {entry.name} as {group}: {both}", fix="Uninstall one of them")
+    if not found:
+        raise ConfigError(f"no package registers {group}", fix="Install Tidegate again; in a checkout, run `make venv`")
+    return found
+
+
+def loaded(group: str, name: str) -> Any:
+    """What is registered under a name of a group.
+
+    Raises:
+        ConfigError: as `registered`; nothing has that name, or it cannot be imported.
+    """
+    entry = registered(group).get(name)
+    if entry is None:
+        raise ConfigError(f"no package registers {name} as {group}", fix="Install the package that does")
+    try:
+        return entry.load()
+    except Exception as error:
+        raise ConfigError(
+            f"{entry.value}, which is registered as {group}, cannot be imported: {type(error).__name__}: {error}",
+            fix="Install what it needs, or uninstall the package that registers it",
+        ) from error
 
 
 def load_beside(folder: Path, pipelines: Pipelines) -> Iterator[tuple[Kind, Path, Stated | ConfigError]]:
-    """Every file of a registered kind, in the folders beside that of the pipelines."""
-    others = {file.parent for file in folder.parent.glob("*/*.[yY]*")} - {folder}
-    kinds = registered("tidegate.config") if others else {}
-    for other in sorted(others):
-        if other.name in kinds:
-            kind: Kind = kinds[other.name].load()
-            for file, stated in kind.load(other, pipelines).items():
-                yield kind, file, stated
+    """Every file of a registered kind, in the folders beside that of the pipelines; what fails is the error of its files."""
+    for other in sorted({file.parent for file in folder.parent.glob("*/*.[yY]*")} - {folder}):
+        kind = Kind("file", Settings, "", lambda *_: {})
+        try:
+            if other.name not in registered("tidegate.config"):
+                continue
+            kind = loaded("tidegate.config", other.name)
+            found = kind.load(other, pipelines)
+        except Exception as error:  # noqa: BLE001 - of another package: pipelines go on
+            why = error if isinstance(error, ConfigError) else ConfigError(f"{other} cannot be read: {error!r}")
+            found = dict.fromkeys(sorted(other.glob("*.[yY]*")), why)
+        for file, stated in found.items():
+            yield kind, file, stated
 
 
 def valid_beside(folder: Path) -> list[Stated]:

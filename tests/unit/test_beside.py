@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tidegate import beside
+from tidegate.core.config.declared import Settings
 from tidegate.core.model.errors import ConfigError
 
 RECEIVER = "{kind: http, topic: clicks, listen: {port: 8321}}"
@@ -47,3 +50,42 @@ def test_what_is_registered_can_be_imported(group: str) -> None:
     assert entries
     for entry in entries.values():
         assert entry.load()
+
+
+def raises(*_: object) -> Any:
+    """What another package does."""
+    raise OSError("no disk")
+
+
+BROKEN = beside.Kind("broken", Settings, "", raises)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "no package registers tidegate.config"),
+        (["nothing.of.the:sort"], "nothing.of.the:sort, which is registered as tidegate.config, cannot be imported: Mod"),
+        (["tests.unit.test_beside:BROKEN"], r"receivers cannot be read: OSError\('no disk'\)"),
+        (["tests.unit.test_beside:BROKEN", "nothing.of.the:sort"], "two packages register receivers as tidegate.config"),
+    ],
+    ids=["none", "cannot be imported", "fails", "two of one name"],
+)
+def test_a_broken_package_is_the_error_of_its_own_files(
+    values: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pipelines go on without it."""
+    write(tmp_path, "receivers", clicks=RECEIVER)
+    entries = [EntryPoint("receivers", value, "tidegate.config") for value in values]
+    monkeypatch.setattr(beside, "entry_points", lambda **_: entries)
+    monkeypatch.setattr(beside, "registered", beside.registered.__wrapped__)
+    ((_, file, stated),) = beside.load_beside(tmp_path / "pipelines", {})
+    assert file.stem == "clicks"
+    with pytest.raises(ConfigError, match=message):
+        raise stated if isinstance(stated, ConfigError) else AssertionError(stated)
+
+
+def test_a_name_that_nobody_registers_is_an_error() -> None:
+    """With what to do about it."""
+    with pytest.raises(ConfigError, match="no package registers nothing") as refused:
+        beside.loaded("tidegate.cli", "nothing")
+    assert refused.value.fix

@@ -107,13 +107,22 @@ def test_every_mount_names_a_volume_or_a_path_that_exists_and_the_image_owns_wha
 
 
 def test_the_project_is_mounted_as_a_checkout_is_laid_out_and_the_warehouse_where_it_is_used() -> None:
-    """`dags/tidegate.py` finds `spark_jobs/` beside its folder; drivers, executors and PyIceberg see files under one path."""
+    """`dags/tidegate_dags.py` finds `spark_jobs/` beside its folder; drivers, executors and PyIceberg see one path."""
     (project,) = set(re.findall(r"TIDEGATE_PROJECT=(\S+)", DOCKERFILE))
     targets = {name: {m["source"]: m["target"] for m in service.get("volumes", [])} for name, service in SERVICES.items()}
     for name in (n for n in SERVICES if n.startswith("airflow")):
         assert targets[name].items() >= {(f"./{folder}", f"{project}/{folder}") for folder in ("dags", "plugins", "spark_jobs")}
     for name in ("spark-connect", "spark-worker", "airflow-scheduler", "airflow-api-server"):
         assert targets[name]["lake"] == "/lake"
+
+
+def test_the_image_is_built_of_what_is_there() -> None:
+    """Every COPY from the context names an existing path that the ignore file lets in."""
+    let_in = {line[1:] for line in (DOCKER / "Dockerfile.dockerignore").read_text().splitlines() if line.startswith("!")}
+    for line in re.findall(r"(?m)^COPY (?!--)(.+)$", DOCKERFILE):
+        for source in line.split()[:-1]:
+            assert (ROOT / source).exists()
+            assert source in let_in or f"{source}/*" in let_in
 
 
 def test_every_image_is_pinned() -> None:
@@ -132,6 +141,7 @@ def test_versions_are_those_of_the_lock_and_of_ivy() -> None:
     assert {s["image"] for s in ours().values()} == {f"tidegate:{tidegate.__version__}"}
     assert jars["spark-sql-kafka-0-10_2.13"] == lock["pyspark"] == lock["pyspark-client"]
     assert f"iceberg-spark-runtime-{lock['pyspark'].rpartition('.')[0]}_2.13" in jars
+    assert len(set(re.findall(r"python:?(3\.\d+)", DOCKERFILE))) == 1
     assert DOCKERFILE.count("uv sync --locked --no-dev --extra airflow --extra spark --extra cli") == 2
     assert set(ivy(DOCKER / "ivy.xml")) == {"postgresql"}
     names = re.findall(r"(?m)^([a-z0-9-]+)==\S+ \\$", (DOCKER / "requirements.txt").read_text())
@@ -193,7 +203,7 @@ def test_a_service_reaches_what_it_waits_for_and_kafka_and_spark_are_reached_by_
 
 def test_the_database_has_no_way_out() -> None:
     """Its networks are internal, and every service that publishes a port has another one."""
-    internal = {name for name, network in COMPOSE["networks"].items() if network}
+    internal = {name for name, network in COMPOSE["networks"].items() if (network or {}).get("internal")}
     assert set(SERVICES["postgres"]["networks"]) == internal
     assert all(set(service["networks"]) - internal for service in SERVICES.values() if "ports" in service)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import tidegate
 from docs import generate
 from tests.failpoints import arm, disarm, reached
 from tests.unit.test_config_schema import settings_of
@@ -24,7 +25,7 @@ from tidegate_receivers.config.receiver import Receiver
 
 REPO = Path(__file__).parents[2]
 EXAMPLE = REPO / "src" / "tidegate" / "cli" / "example"
-SPARK = ("pyspark", "tidegate", "transforms")
+SPARK = ("pyspark", "tidegate.core", "tidegate.formats", "tidegate.spark", "transforms")
 AIRFLOW = ("airflow", "tidegate.airflow")
 
 
@@ -36,6 +37,8 @@ def imports_of(file: Path) -> Iterator[str]:
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             names = [f"{'.' * node.level}{node.module or ''}"]
+            if node.module == "tidegate":  # each public name is of the side that its module is on
+                names = [tidegate._MODULES[alias.name] for alias in node.names]
         yield from (name for name in names if name.partition(".")[0] not in sys.stdlib_module_names)
 
 

@@ -34,7 +34,7 @@ class AssetEvents:
         self._hours = hours
 
     def write(self, event: Committed | Replayed, hours: Sequence[str] = ()) -> None:
-        """What happened, and the hours that are complete or have changed by it (`tidegate.core.announce`)."""
+        """What happened, and the hours that are complete or have changed by it (`tidegate.core.model.hours`)."""
         extra = event.to_json()
         for outlet in self._outlets:
             if isinstance(outlet, AssetAlias):

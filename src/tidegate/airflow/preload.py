@@ -45,14 +45,12 @@ def preload(argv: Sequence[str] | None = None) -> tuple[str, ...]:
     if modules in (TASKS, DAGS):
         from tidegate.beside import registered  # noqa: PLC0415 - other processes need none of it
 
-        modules += tuple(each.module for group in ("tidegate.config", "tidegate.dags") for each in registered(group).values())
+        with suppress(Exception):
+            found = [each for group in ("tidegate.config", "tidegate.dags") for each in registered(group).values()]
+            modules += tuple(each.module for each in found)
     imported = []
     for name in modules:
         with suppress(Exception):
             importlib.import_module(name)
             imported.append(name)
     return tuple(imported)
-
-
-preload_in_scheduler = preload
-"""Its former name, which copies of `airflow_local_settings.py` may still call."""

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Annotated
 
 import typer
 
 from tidegate import __version__
-from tidegate.beside import registered
+from tidegate.beside import loaded, registered
 from tidegate.cli.shared import err, out
-from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.errors import ConfigError, TidegateError
 
 
 def _print_version(asked: bool) -> None:
@@ -56,9 +58,20 @@ def commands() -> typer.Typer:
     app.callback()(_options)
     for each in (init, check, schedule, simulate, ledger, replay, rename, announce):
         app.add_typer(each.app)
-    for entry in registered("tidegate.cli").values():
-        entry.load()(app)
+    with _told():
+        for name in registered("tidegate.cli"):
+            with _told():
+                loaded("tidegate.cli", name)(app)
     return app
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """What cannot be registered is missing among the commands, and does not keep the others from running."""
+    try:
+        yield
+    except ConfigError as error:
+        err.print(str(error), style="yellow", markup=False)
 
 
 def main() -> None:

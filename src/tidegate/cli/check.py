@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tidegate.beside import Stated, load_beside, registered, valid_beside
+from tidegate.beside import Stated, load_beside, loaded, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of
 from tidegate.core.config.ineffective import ineffective
 from tidegate.core.config.names import DEFAULT_POOL
@@ -86,7 +86,7 @@ def check(
     and those without slots, are named, and tables that can be read from here are looked at.
     """
     if schema or receiver_schema:
-        kind = registered("tidegate.config")["receivers"].load().settings if receiver_schema else Pipeline
+        kind = loaded("tidegate.config", "receivers").settings if receiver_schema else Pipeline
         sys.stdout.write(json.dumps(json_schema(kind), indent=2) + "\n")
         return
     folder = pipelines_of(project)

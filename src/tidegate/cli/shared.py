@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColu
 from rich.progress import Progress as RichProgress
 from rich.table import Table
 
-from tidegate.beside import registered
+from tidegate.beside import loaded
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.model.times import epoch_ms
@@ -140,8 +140,7 @@ def show_page(address: str | None) -> None:
 
 def platform_of(project: Path) -> Platform:
     """The project's own platform, which a package beside this one registers as `tidegate.platform`."""
-    (entry,) = registered("tidegate.platform").values()
-    platform: Platform = entry.load()(project)
+    platform: Platform = loaded("tidegate.platform", "local")(project)
     return platform
 
 

@@ -36,7 +36,7 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
 )
 from tidegate.airflow.retries import RetryWhatCanHeal
-from tidegate.beside import Stated, load_beside, registered
+from tidegate.beside import Stated, load_beside, loaded
 from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import LagSchedule, Maintenance, Pipeline
 from tidegate.core.config.schedules import DAY_S
@@ -79,7 +79,7 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
             dags |= _dags_of(file, pipeline, of_pipeline)
 
     def beside(kind: str, stated: Stated, source: str) -> list[DAG]:
-        made: list[DAG] = registered("tidegate.dags")[kind].load()(stated, source, pipelines)
+        made: list[DAG] = loaded("tidegate.dags", kind)(stated, source, pipelines)
         return made
 
     if wanted is not None and dags:

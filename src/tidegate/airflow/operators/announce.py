@@ -1,4 +1,4 @@
-"""The hours that a task announces as partition events (`tidegate.core.announce`), with what has to be asked for them.
+"""The hours that a task announces as partition events (`tidegate.core.model.hours`), with what has to be asked for them.
 
 Airflow writes the events of a task when it succeeds, and a task that is tried again announces the same again.
 """
