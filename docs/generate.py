@@ -103,7 +103,8 @@ def layers() -> str:
         lines += ["", f"## {folder}", "", "| layer | what it holds |", "|---|---|"]
         for row in contract["layers"]:
             names = row.split(" | ")
-            held = " ".join(_first_sentence(f"{folder}/{name}") for name in names)
+            said = {name: _first_sentence(f"{folder}/{name}") for name in names}
+            held = " ".join(f"`{name}`: {what}" for name, what in said.items()) if len(said) > 1 else said[row]
             lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(held)} |")
     return "\n".join([*lines, ""])
 

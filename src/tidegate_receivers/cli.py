@@ -1,4 +1,4 @@
-"""How receivers do."""
+"""The command `tidegate receivers`: how receivers do."""
 
 from __future__ import annotations
 

@@ -286,4 +286,4 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     monkeypatch.setattr(sys, "argv", ["tidegate", "status", "--project", str(tmp_path)])
     with pytest.raises(SystemExit, match="1"):
         main()
-    assert capsys.readouterr().err == "psutil is not installed: install Tidegate with its extra cli\n"
+    assert capsys.readouterr().err == "psutil is not installed: install Tidegate with its extra cli (beside Airflow: airflow)\n"

@@ -87,7 +87,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("tidegate"):
             raise
-        extra = "spark" if error.name.startswith("pyspark") else "cli"
+        extra = "spark" if error.name.startswith("pyspark") else "cli (beside Airflow: airflow)"
         err.print(f"{error.name} is not installed: install Tidegate with its extra {extra}", markup=False)
         raise SystemExit(1) from error
     except KeyboardInterrupt as error:

@@ -1,4 +1,4 @@
-"""Which adapter reads the tables of a kind of sink: without Spark, and the one place outside an adapter that names it."""
+"""Which adapter reads the tables of a kind of sink, without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which adapter writes to a job's table, or maintains it. The one place outside an adapter that names it."""
+"""Which adapter writes to a job's table, or maintains it; `readers` says which one reads it. No other module names one."""
 
 from __future__ import annotations
 

@@ -104,7 +104,8 @@ class Source(Settings):
     connection: values.Connection = "kafka_default"
     """Airflow connection of the brokers. Its extra has settings of librdkafka."""
     start: values.FirstOffsets = "earliest"
-    """Where the first batch starts. Later partitions start at the earliest offset."""
+    """Where the first batch starts, and a topic that is added to the file later. New partitions, and later matches of
+    `pattern`, start at the earliest offset."""
     isolation_level: IsolationLevel = "read_committed"
     """With read_committed, a batch ends before the first open transaction and leaves out aborted records."""
     on_deleted: OnDeleted = "stop"
