@@ -35,16 +35,22 @@ import psutil
 from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 
+Report = Callable[[str, str], None]
+"""Called with a phase (`kafka`, `jars`, ...) and its state (`starting`, `running`, `failed`, ...), never by two at once."""
+State = Literal["running", "stopped", "crashed", "unhealthy"]
+
+STOP_GRACE_S = 15.0
+ORPHAN_GRACE_S = 2.0
+KILL_GRACE_S = 5.0
+HUNG_AFTER_S = 10.0
+_CREATE_TIME_TOLERANCE_S = 1.0
+
 
 def write_private(path: Path, text: str) -> None:
     """Write a file that only its owner may read, from its first byte on."""
     path.touch(mode=0o600)
     path.chmod(0o600)
     path.write_text(text)
-
-
-Report = Callable[[str, str], None]
-"""Called with a phase (`kafka`, `jars`, ...) and its state (`starting`, `running`, `failed`, ...), never by two at once."""
 
 
 def silent(_phase: str, _state: str) -> None:
@@ -60,15 +66,6 @@ def one_at_a_time(report: Report) -> Report:
             report(phase, state)
 
     return locked
-
-
-State = Literal["running", "stopped", "crashed", "unhealthy"]
-
-STOP_GRACE_S = 15.0
-ORPHAN_GRACE_S = 2.0
-KILL_GRACE_S = 5.0
-HUNG_AFTER_S = 10.0
-_CREATE_TIME_TOLERANCE_S = 1.0
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import tidegate.sinks.iceberg.rename
 from tests.unit.test_admission import World
 from tests.unit.test_airflow_remote_api import api
 from tests.unit.test_rename import move_owner
-from tidegate.cli import announce, commands, main, rename
+from tidegate.cli import announce, commands, extras_with, main, rename
 from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
 from tidegate.core.model.errors import ConfigError, KafkaError, PlatformError, RequestError
 from tidegate.core.state.ledger import Ledger
@@ -286,4 +286,20 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     monkeypatch.setattr(sys, "argv", ["tidegate", "status", "--project", str(tmp_path)])
     with pytest.raises(SystemExit, match="1"):
         main()
-    assert capsys.readouterr().err == "psutil is not installed: install Tidegate with its extra cli (beside Airflow: airflow)\n"
+    assert capsys.readouterr().err == "psutil is not installed: install Tidegate with its extra cli\n"
+
+
+@pytest.mark.parametrize(
+    ("module", "extras"),
+    [
+        ("psutil", ["cli"]),
+        ("filelock", ["airflow", "cli"]),
+        ("confluent_kafka.admin", ["airflow", "cli", "receivers"]),
+        ("pyspark.sql", ["airflow", "spark"]),
+        ("grpc", ["cli"]),
+        ("aiohttp", ["receivers"]),
+    ],
+)
+def test_what_brings_a_module_is_read_from_the_package_itself(module: str, extras: list[str]) -> None:
+    """Whatever its extras hold."""
+    assert extras_with(module) == extras

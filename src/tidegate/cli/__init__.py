@@ -7,10 +7,12 @@ command that needs them.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from importlib.metadata import requires
 from typing import Annotated
 
 import typer
@@ -74,6 +76,12 @@ def _told() -> Iterator[None]:
         err.print(str(error), style="yellow", markup=False)
 
 
+def extras_with(module: str) -> list[str]:
+    """The extras of this package that bring a module, by the names of what they require."""
+    required = re.compile(rf"{module.partition('.')[0].replace('_', '-')}.*extra == ['\"](\w+)['\"]")
+    return sorted({found[1] for line in requires("tidegate") or () if (found := required.match(line))})
+
+
 def main() -> None:
     """Run a command; an error a user can cause is one message and exit code 1, never a traceback."""
     try:
@@ -85,10 +93,10 @@ def main() -> None:
         err.print(str(error), markup=False)
         raise SystemExit(1) from error
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.startswith("tidegate"):
+        extras = extras_with(error.name or "tidegate")
+        if not extras:
             raise
-        extra = "spark" if error.name.startswith("pyspark") else "cli (beside Airflow: airflow)"
-        err.print(f"{error.name} is not installed: install Tidegate with its extra {extra}", markup=False)
+        err.print(f"{error.name} is not installed: install Tidegate with its extra {' or '.join(extras)}", markup=False)
         raise SystemExit(1) from error
     except KeyboardInterrupt as error:
         err.print("stopped")

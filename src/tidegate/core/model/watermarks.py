@@ -1,4 +1,4 @@
-"""What the brokers hold of the topics of a pipeline, and whether it still is what offsets were read from."""
+"""What the brokers hold of a pipeline's topics, whether offsets were read from the same, and what open transactions hold."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 ISOLATION_LEVELS: tuple[IsolationLevel, ...] = get_args(IsolationLevel)
-
 
 Assigned = Mapping[str, Collection[int]] | None
 """The partitions that a pipeline reads, by topic; None: all of its topics."""

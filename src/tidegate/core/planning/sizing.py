@@ -21,7 +21,10 @@ from tidegate.core.rates.resources import Resources, executors_for, pieces_for
 from tidegate.core.state.cursor import Cursor
 
 LEAST_BATCHES = 8
-"""With fewer, nothing is said."""
+"""With fewer, nothing is said of a pipeline's interval."""
+GRAIN = 1000
+"""A fit counts whole records: thousandths of a record for each core keep the digits of a small batch."""
+NOTHING_MEASURED = "no batch with these cores was measured yet"
 
 
 def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_ms: int) -> Advice | None:
@@ -50,11 +53,6 @@ def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_m
         utilization=pipeline.utilization,
         backlog=waiting,
     )
-
-
-GRAIN = 1000
-"""A fit counts whole records: thousandths of a record for each core keep the digits of a small batch."""
-NOTHING_MEASURED = "no batch with these cores was measured yet"
 
 
 def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | None:

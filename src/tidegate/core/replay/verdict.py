@@ -19,6 +19,8 @@ from tidegate.core.state.saved_replay import SavedReplay, live
 
 LOOK_BACK = 5
 """Batches that the observed rate is taken from."""
+PLANNED = "this replay was planned"
+"""For the error: since when a topic has another id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,10 +131,6 @@ def _observed(past: Past) -> tuple[float | None, float | None]:
         return None, None
     runs = [timing.run_ms / 1000 for timing in past.cursor.pace.timings[-LOOK_BACK:]]
     return offsets / seconds, max(0.0, fmean(runs) - seconds / loads) if runs else None
-
-
-PLANNED = "this replay was planned"
-"""For the error: since when a topic has another id."""
 
 
 def landed_chunks(saved: SavedReplay, receipts: Sequence[Receipt]) -> dict[int, Receipt]:

@@ -28,6 +28,7 @@ from tidegate_receivers.runtime.listening import (
 from tidegate_receivers.runtime.receiver import Receiver
 
 CHUNK_BYTES = 65_536
+POLL_S = 0.01
 
 
 async def land_lines(source: Receiver, reader: asyncio.StreamReader, *, stream: int, idle_s: float | None, peer: str) -> None:
@@ -78,9 +79,6 @@ async def end_streams(streams: Mapping[asyncio.StreamWriter, asyncio.Task[None]]
     for writer in streams:
         writer.close()
     await asyncio.wait(streams.values())
-
-
-POLL_S = 0.01
 
 
 @dataclass(eq=False, kw_only=True)
