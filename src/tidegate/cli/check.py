@@ -219,6 +219,7 @@ def _is_ready(project: Path) -> bool:
     from tidegate.airflow.remote.client import URL  # noqa: PLC0415
 
     if URL not in os.environ and not platform_of(project).is_up:
+        err.print(f"pools and tables were not checked: no Airflow is known; set {URL}, or run `tidegate up`", style="dim")
         return True
     try:
         with open_remote(project) as remote:
