@@ -8,7 +8,7 @@ metadata of every installed distribution, so nothing is looked up before it is n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
@@ -47,6 +47,7 @@ class Kind:
     name: str
     settings: type[Settings]
     suffix: str
+    _: KW_ONLY
     load: Callable[[Path, Pipelines], Mapping[Path, Stated | ConfigError]]
 
 
@@ -88,7 +89,7 @@ def loaded(group: str, name: str) -> Any:
 def load_beside(folder: Path, pipelines: Pipelines) -> Iterator[tuple[Kind, Path, Stated | ConfigError]]:
     """Every file of a registered kind, in the folders beside that of the pipelines; what fails is the error of its files."""
     for other in sorted({file.parent for file in folder.parent.glob("*/*.[yY]*")} - {folder}):
-        kind = Kind("file", Settings, "", lambda *_: {})
+        kind = Kind("file", Settings, "", load=lambda *_: {})
         try:
             if other.name not in registered("tidegate.config"):
                 continue

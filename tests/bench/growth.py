@@ -60,7 +60,7 @@ class Grown:
     def __init__(self, stage: Stage, spark: SparkSession, name: str, snapshots: int) -> None:
         self.stage, self.spark, self.name, self.snapshots = stage, spark, name, snapshots
         stage.fill(name, [snapshots])
-        self.pipeline = Pipeline(name, Source((name,)), transform("parse_json"), Sink(f"lake.bench.{name}"))
+        self.pipeline = Pipeline(name, Source((name,)), transform("parse_json"), sink=Sink(f"lake.bench.{name}"))
         self.store, self.sink, self.brokers = MemoryStore(), IcebergReader(), AdminBrokers(stage.kafka)
         self.saved: dict[str, str] = {}
 

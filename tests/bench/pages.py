@@ -96,7 +96,7 @@ def fill(batches: int, partitions: int) -> TableHistory:
     """Airflow's tables with a pipeline, and the commits of its table, newest first."""
     import_all_models()  # type: ignore[no-untyped-call]
     Base.metadata.create_all(settings.engine)
-    dag = pipeline_dag(Pipeline(NAME, Source((TOPIC,)), "m:f", Sink("lake.bench.orders")), spark_jobs=Path())
+    dag = pipeline_dag(Pipeline(NAME, Source((TOPIC,)), "m:f", sink=Sink("lake.bench.orders")), spark_jobs=Path())
     with create_session() as session:
         session.add(DagBundleModel(name="dags"))
         session.flush()

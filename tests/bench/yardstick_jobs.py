@@ -59,13 +59,15 @@ class Case:
 
 def tidegate(spark: SparkSession, case: Case) -> None:
     """One row a record."""
-    run_all(spark, case, Pipeline(PIPELINE, Source((case.topic,)), "plain:plain", Sink(case.table), limits=Limits(MAX_RECORDS)))
+    run_all(
+        spark, case, Pipeline(PIPELINE, Source((case.topic,)), "plain:plain", sink=Sink(case.table), limits=Limits(MAX_RECORDS))
+    )
 
 
 def tidegate_batch(spark: SparkSession, case: Case) -> None:
     """Sums of each batch."""
     source, sink = Source((case.topic,)), Sink(case.table)
-    run_all(spark, case, Pipeline(PIPELINE, source, "sums:summed", sink, limits=Limits(MAX_RECORDS), identity="batch"))
+    run_all(spark, case, Pipeline(PIPELINE, source, "sums:summed", sink=sink, limits=Limits(MAX_RECORDS), identity="batch"))
 
 
 def run_all(spark: SparkSession, case: Case, pipeline: Pipeline) -> None:

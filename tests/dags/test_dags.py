@@ -42,7 +42,7 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.run import Request
 
 REPO = Path(__file__).parents[2]
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 
 
 def parse(dags: Path) -> tuple[DagBag, dict[str, Any], dict[str, str]]:
@@ -371,7 +371,7 @@ def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
     def day(number: int) -> datetime:
         return datetime(2013, 1, number, tzinfo=UTC)
 
-    pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), schedule=schedule)
+    pipeline = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), schedule=schedule)
     start, end = interval or (1, 1)
     dates = {"logical_date": day(1), "data_interval_start": day(start), "data_interval_end": day(end)}
     run = SimpleNamespace(**dates, run_after=day(end).astimezone(ZoneInfo("Europe/Berlin")))

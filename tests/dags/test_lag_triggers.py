@@ -285,7 +285,7 @@ SOURCES = [
 @pytest.mark.parametrize("source", SOURCES, ids=str)
 def test_airflow_makes_the_same_trigger_of_what_it_stores(source: Source) -> None:
     """Its hash too, by which a reading of the DAG file finds the trigger again instead of starting a new one."""
-    (watcher,) = lag_asset(Pipeline("p", source, "m:f", Sink("lake.a.b")), LagSchedule(10, 1.5)).watchers
+    (watcher,) = lag_asset(Pipeline("p", source, "m:f", sink=Sink("lake.a.b")), LagSchedule(10, 1.5)).watchers
     encoded = encode_trigger(watcher.trigger)
     classpath, stored = encoded["classpath"], Trigger.encrypt_kwargs(encoded["kwargs"])
     kwargs = Trigger._decrypt_kwargs(stored)
@@ -299,7 +299,7 @@ def test_airflow_makes_the_same_trigger_of_what_it_stores(source: Source) -> Non
 
 def test_pipelines_that_differ_by_name_only_have_triggers_of_their_own() -> None:
     """Airflow would let two assets share one."""
-    kwargs = [lag_asset(Pipeline(name, SOURCES[0], "m:f", Sink("lake.a.b")), LagSchedule(1)) for name in ("a", "b")]
+    kwargs = [lag_asset(Pipeline(name, SOURCES[0], "m:f", sink=Sink("lake.a.b")), LagSchedule(1)) for name in ("a", "b")]
     one, other = (asset.watchers[0].trigger.serialize() for asset in kwargs)
     assert BaseEventTrigger.hash(*one) != BaseEventTrigger.hash(*other)
     assert {asset.name for asset in kwargs} == {"tidegate.a", "tidegate.b"}

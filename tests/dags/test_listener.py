@@ -33,7 +33,7 @@ from tidegate.core.model.errors import BrokerUnavailable, StateUnavailable, Tran
 from tidegate.core.planning import run_notes
 from tidegate.core.state.codec import encode
 
-PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders", slots=3))
+PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", sink=Sink("lake.shop.orders", slots=3))
 SCHEDULED, REPLAY = pipeline_dag(PIPELINE, spark_jobs=Path()), replay_dag(PIPELINE, spark_jobs=Path())
 MAINTAINED = maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}

@@ -36,7 +36,7 @@ RESULT = LoadResult(
     spark_age_s=120.0,
 )
 TAGS = {"pipeline": "orders"}
-PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"))
+PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", sink=Sink("lake.shop.orders"))
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_no_record_that_waits_has_no_age(sent: dict[str, Any]) -> None:
 
 MINUTE, NOW = 60_000, 100 * 60_000 + 5_000
 P0 = TopicPartition("t", 0)
-OF_TEN_SECONDS = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(None, interval_s=10))
+OF_TEN_SECONDS = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), limits=Limits(None, interval_s=10))
 PLANNED = range_of("p", 2, "r", (OffsetRange("t", 0, 10, 30),), (), {"t": "id"}, {}, NOW, remaining=70)
 
 Tell = Callable[[Planned | Skip], dict[str, Any]]

@@ -31,7 +31,7 @@ from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemorySt
 NOON = 1_767_268_800_000
 """2026-01-01, 12:00 UTC."""
 TABLE, HOURS = "lake.a.b", "tidegate/p/hours"
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink(TABLE), limits=Limits(None), announce=Announce())
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink(TABLE), limits=Limits(None), announce=Announce())
 T0 = TopicPartition("t", 0)
 
 
@@ -264,7 +264,7 @@ def outlet(request: pytest.FixtureRequest) -> Asset | AssetAlias:
 @pytest.fixture
 def events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
     context: Any = {"outlet_events": accessors}
-    return AssetEvents(context, [outlet, OF_HOURS], TABLE, OF_HOURS.name)
+    return AssetEvents(context, [outlet, OF_HOURS], TABLE, hours=OF_HOURS.name)
 
 
 @pytest.fixture

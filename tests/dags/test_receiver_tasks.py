@@ -396,7 +396,7 @@ def test_a_class_that_cannot_be_made_is_refused_by_name(monkeypatch: pytest.Monk
 # Back-pressure
 
 
-LOADS = Pipeline("loads", Source(("orders",)), "m:f", Sink("lake.demo.orders"), limits=Limits(600, interval_s=60))
+LOADS = Pipeline("loads", Source(("orders",)), "m:f", sink=Sink("lake.demo.orders"), limits=Limits(600, interval_s=60))
 
 
 @pytest.mark.parametrize("stated", [Stated(), Stated("rate", "loads")])

@@ -30,7 +30,7 @@ LOADED = LoadResult(
     {"read": 1.5, "write": 1.0},
 )
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 
 
 @pytest.fixture(autouse=True)
@@ -81,7 +81,7 @@ def test_nothing_is_said_of_a_load_that_is_not_the_work_of_this_run(how: dict[st
     assert timing(**how) is None
 
 
-CATCHES_UP = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), catch_up=True)
+CATCHES_UP = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), catch_up=True)
 BEGAN = datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC)
 
 

@@ -65,8 +65,8 @@ from tidegate_receivers.config.receiver import Listen, Receiver
 
 A = TopicPartition("t", 0)
 PIPELINES = {
-    "orders": Pipeline("orders", Source(("t",)), "m:f", Sink("lake.shop.orders")),
-    "visits": Pipeline("visits", Source(("t",), connection="kafka_other"), "m:f", Sink("lake.shop.visits")),
+    "orders": Pipeline("orders", Source(("t",)), "m:f", sink=Sink("lake.shop.orders")),
+    "visits": Pipeline("visits", Source(("t",), connection="kafka_other"), "m:f", sink=Sink("lake.shop.visits")),
 }
 ODD = "odd+run~1:2.3"
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

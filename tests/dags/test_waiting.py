@@ -58,7 +58,7 @@ LOADED = LoadResult(Receipt(write_of("p", 1, "run", RANGES, "m:f@1", "a"), 7, 1,
 
 
 def pipeline(**changes: Any) -> Pipeline:
-    return Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), **changes)
+    return Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), **changes)
 
 
 @pytest.fixture(autouse=True)
@@ -196,7 +196,7 @@ def test_a_plan_waits_for_its_brokers_and_its_catalog(monkeypatch: pytest.Monkey
     assert times == [1, 2, 3]
 
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), spark=Spark("tests_spark"), wait_s=0)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), spark=Spark("tests_spark"), wait_s=0)
 
 ORDER: dict[str, Any] = {
     "load": Load(pipeline="p", seq=1, run_id="run", ranges=RANGES),

@@ -34,7 +34,7 @@ PARTITIONS = 5000
 MOST_BYTES = 4096
 TOPIC = "a_topic_with_a_long_name_as_they_are_in_companies"
 TABLE = "lake.a.b"
-PIPELINE = Pipeline("p", Source((TOPIC,)), "m:f", Sink(TABLE), limits=Limits(None))
+PIPELINE = Pipeline("p", Source((TOPIC,)), "m:f", sink=Sink(TABLE), limits=Limits(None))
 
 
 @pytest.fixture

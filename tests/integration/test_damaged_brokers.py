@@ -33,7 +33,7 @@ class Schedule:
     """One pipeline; what it saved is in `store`."""
 
     def __init__(self, broker: PrivateBroker, **source: Any) -> None:
-        self.pipeline = Pipeline("p", Source(**source), "m:f", Sink("lake.a.b"))
+        self.pipeline = Pipeline("p", Source(**source), "m:f", sink=Sink("lake.a.b"))
         self.store = MemoryStore()
         self.ports: dict[str, Any] = {
             "store": self.store,

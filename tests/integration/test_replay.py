@@ -148,7 +148,7 @@ def world(platform: Platform, spark: SparkSession, spark_jobs: Path, catalog: No
         f"p_{name}",
         Source((f"t-{name}",)),
         "old:rows",
-        Sink(f"lake.it.r{name}"),
+        sink=Sink(f"lake.it.r{name}"),
         limits=Limits(max_records=2 * BATCH),
         replay=Replay(transforms=("new:rows",)),
     )

@@ -28,7 +28,7 @@ RESULT = LoadResult(Receipt(write_of("p", 3, "r", RANGES, "m:f@2", "x"), 2**62, 
 
 @pytest.fixture
 def task(monkeypatch: pytest.MonkeyPatch) -> LoadOperator:
-    pipeline = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))
+    pipeline = Pipeline("p", Source(("t", "u")), "m:f", sink=Sink("lake.a.b"))
     made = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path())
     monkeypatch.setattr(LoadOperator, "through_spark", lambda *_: RESULT)
     return made

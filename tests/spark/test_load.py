@@ -127,7 +127,7 @@ def test_an_origin_that_was_added_once_more_is_filled_by_the_advice(
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.update.mode' = 'merge-on-read')")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN _kafka_offset TO at")
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (_kafka_offset bigint)")
-    pipeline = Pipeline("orders", Source(("orders",)), "m:f", Sink(table))
+    pipeline = Pipeline("orders", Source(("orders",)), "m:f", sink=Sink(table))
 
     def check() -> None:
         check_origins(pipeline, reader.history(table), accepted=False, without_origin=reader.without_origin(table))

@@ -24,7 +24,7 @@ from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers
 
 START = Source(("t",), start=StartOffsets({P0: 20}))
-PIPELINE = Pipeline("p", START, "m:f", Sink("lake.a.b"), limits=Limits(10), replay=Replay(tables=("lake.a.trial",)))
+PIPELINE = Pipeline("p", START, "m:f", sink=Sink("lake.a.b"), limits=Limits(10), replay=Replay(tables=("lake.a.trial",)))
 
 
 @dataclass

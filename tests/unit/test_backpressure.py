@@ -29,7 +29,7 @@ from tidegate.testing.fakes import FakeBrokers
 
 P1 = TopicPartition("t", 1)
 TARGET = Backpressure("target", initial_records=10)
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(interval_s=10), backpressure=TARGET)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), limits=Limits(interval_s=10), backpressure=TARGET)
 CONTROL = RateControl({"policy": "target", "initial_records": 10}, 10.0)
 
 

@@ -57,7 +57,7 @@ def raises(*_: object) -> Any:
     raise OSError("no disk")
 
 
-BROKEN = beside.Kind("broken", Settings, "", raises)
+BROKEN = beside.Kind("broken", Settings, "", load=raises)
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from tidegate.core.state.ledger import Ledger
 from tidegate_local.cli.tools import _jsonable
 from tidegate_receivers import cli as receivers
 
-HOURLY = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), announce=Announce())
+HOURLY = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), announce=Announce())
 ASSETS = [{"id": 3, "name": "tidegate/p/hours_of_others"}, {"id": 7, "name": "tidegate/p/hours"}]
 
 Command = Callable[..., tuple[Result, list[dict[str, Any]]]]

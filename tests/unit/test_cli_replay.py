@@ -28,8 +28,8 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
-ONE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
-TWO = Pipeline("p", Source(("t", "u")), "m:f", Sink("lake.a.b"))
+ONE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
+TWO = Pipeline("p", Source(("t", "u")), "m:f", sink=Sink("lake.a.b"))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 from tidegate.views.waiting import dead_servers
 from tidegate_receivers import cli as receivers
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 P1 = TopicPartition("t", 1)
 COMMIT = {"snapshot": 7, "operation": "delete", "at": "2013-01-01 00:00:00"}
 RAN = [

@@ -20,7 +20,7 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.policies import POLICIES
 from tidegate.core.state.cursor import Cursor
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 GIVEN = ("simulate", "p", "--a", "5", "--b", "1e-5")
 
 

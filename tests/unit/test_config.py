@@ -40,7 +40,7 @@ def start(topic: str) -> dict[str, Any]:
 
 def test_four_settings_make_a_pipeline() -> None:
     """Everything else has a default."""
-    assert parse(MINIMAL) == Pipeline("orders", Source(("orders",)), "transforms.orders:rows", Sink("lake.shop.orders"))
+    assert parse(MINIMAL) == Pipeline("orders", Source(("orders",)), "transforms.orders:rows", sink=Sink("lake.shop.orders"))
     assert parse(MINIMAL).pool == "tidegate_lake_shop_orders"
     assert parse({**MINIMAL, "sink": {"table": "lake.shop.orders", "pool": "mine"}}).pool == "mine"
 
@@ -358,7 +358,7 @@ def test_what_yaml_has_and_few_write_is_read(tmp_path: Path, text: str) -> None:
     """Anchors, merge keys, and the mark that some editors begin a file with."""
     file = tmp_path / "orders.yaml"
     file.write_text(text, encoding="utf-8")
-    assert load_pipeline(file) == Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.a.b"))
+    assert load_pipeline(file) == Pipeline("orders", Source(("orders",)), "m:f", sink=Sink("lake.a.b"))
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_a_pipeline_whose_file_is_not_valid_is_no_fault_of_the_receiver(tmp_path
 
 
 def pipeline(name: str, source: Source, shared_with: Sequence[str] = (), table: str = "lake.a.t", **more: Any) -> Pipeline:
-    return Pipeline(name, source, "m:f", Sink(table, shared_with=tuple(shared_with)), **more)
+    return Pipeline(name, source, "m:f", sink=Sink(table, shared_with=tuple(shared_with)), **more)
 
 
 def topics(*names: str) -> Source:

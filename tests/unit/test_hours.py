@@ -134,7 +134,7 @@ def test_keys_are_as_airflows_mappers_read_them() -> None:
         ("2025-12-31T00:00:00",),
     ]
     assert (Announce("day", 1.5).period_ms, Announce("day", 1.5).grace_ms) == (DAY_MS, 1500)
-    assert Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b")).hours_asset == "tidegate/p/hours"
+    assert Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b")).hours_asset == "tidegate/p/hours"
 
 
 def test_a_task_says_what_it_announces() -> None:

@@ -16,7 +16,7 @@ from tidegate.core.model.errors import ConfigError
 from tidegate.core.state.history import DataFiles, TableCommit, TableHistory
 from tidegate.core.state.jobs import Maintained
 
-PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", Sink("lake.shop.orders"), maintenance=Maintenance())
+PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", sink=Sink("lake.shop.orders"), maintenance=Maintenance())
 NOW_MS = 100 * DAY_S * 1000
 TABLE = TableHistory(files=DataFiles(count=10, size=10 * MIB))
 
@@ -147,12 +147,12 @@ def faults(table: str, of: str, maintenance: Maintenance | None) -> dict[str, li
 
 
 REMOVING = Maintenance(keep_orphans=3 * DAY_S)
-OTHER = Pipeline("eu", Source(("t",)), "m:f", Sink("lake.shop.eu"))
+OTHER = Pipeline("eu", Source(("t",)), "m:f", sink=Sink("lake.shop.eu"))
 
 
 def test_one_pipeline_maintains_a_table() -> None:
     """Of those that share it."""
-    one = Pipeline("a", Source(("t",)), "m:f", Sink("lake.a.t", shared_with=("b",)), maintenance=Maintenance())
+    one = Pipeline("a", Source(("t",)), "m:f", sink=Sink("lake.a.t", shared_with=("b",)), maintenance=Maintenance())
     other = replace(one, name="b", source=Source(("u",)), sink=Sink("lake.a.T", shared_with=("a",)))
     found = table_faults([one, other])
     assert found.keys() == {"a", "b"}

@@ -20,7 +20,7 @@ from tidegate.core.planning.run import commit_batch
 from tidegate.core.state.codec import encode
 from tidegate.testing.fakes import FakeReader, MemoryStore
 
-NEW = Pipeline("q", replace(START, start="latest"), "m:f", Sink("lake.a.b"), limits=PIPELINE.limits)
+NEW = Pipeline("q", replace(START, start="latest"), "m:f", sink=Sink("lake.a.b"), limits=PIPELINE.limits)
 
 
 def move_owner(sink: FakeReader, old: str, new: str) -> None:

@@ -147,7 +147,7 @@ def judged(
     committed = Watermarks({A: max(earliest, start)}, {A: len(LOG)}, {})
     dedupes = dedupings(receipts, dedupe)
     first = with_look_back(committed, {A: earliest}, dedupes).earliest
-    logged = {each: LoggedRepeats(each, first, {A: start}, compacted) for each in dedupes if known}
+    logged = {each: LoggedRepeats(each, first, {A: start}, compacted=compacted) for each in dedupes if known}
     retained = {offset: key for offset, key in LOG.items() if offset >= earliest}
     for found in logged.values():
         for offset, key in retained.items():

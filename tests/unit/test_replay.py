@@ -29,7 +29,7 @@ from tidegate.testing.fakes import FakeBrokers
 
 P1 = TopicPartition("t", 1)
 MORE = Replay(tables=("lake.trial.t",), transforms=("m:g",))
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(20), replay=MORE)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), limits=Limits(20), replay=MORE)
 BY_BATCH = replace(PIPELINE, identity="batch")
 Happens = Callable[["World"], object]
 

@@ -34,7 +34,7 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt, Write
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(50), keep_ranges=5)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), limits=Limits(50), keep_ranges=5)
 PARTITIONS = [TopicPartition("t", 0), TopicPartition("t", 1)]
 HOUR_MS = 3_600_000
 MOST_HELP = 8

@@ -23,7 +23,9 @@ OVERHEAD_S, CORE_S = 2.0, 0.01
 def elastic(**spark: Any) -> World:
     """A pipeline of 10 s intervals, whose records take 10 ms of a core each."""
     limits, policy = Limits(interval_s=10), Backpressure()
-    pipeline = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=limits, spark=Spark(**spark), backpressure=policy)
+    pipeline = Pipeline(
+        "p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), limits=limits, spark=Spark(**spark), backpressure=policy
+    )
     return World(pipeline=pipeline, brokers=FakeBrokers(latest={P0: 0}))
 
 

@@ -37,7 +37,7 @@ from tidegate.views.overview import Overview, by_trouble
 from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch
 
 P1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
 RANGES = (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5))
 SAVED = range_of("p", 3, "r3", RANGES, (Decision(P0, "cursor", "log end"),), {}, {}, 9)

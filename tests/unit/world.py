@@ -19,7 +19,7 @@ from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 P0, Q0 = TopicPartition("t", 0), TopicPartition("q", 0)
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"), limits=Limits(10))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), limits=Limits(10))
 CURSOR = "tidegate.p.cursor"
 W = TypeVar("W")
 
@@ -35,7 +35,7 @@ def planned_on(cursor: Cursor, saved: SavedRange) -> SavedRange:
 
 
 def source(**settings: Any) -> Pipeline:
-    return Pipeline("p", Source(**settings), "m:f", Sink("lake.a.b"))
+    return Pipeline("p", Source(**settings), "m:f", sink=Sink("lake.a.b"))
 
 
 class OnPorts:

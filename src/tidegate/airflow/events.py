@@ -27,7 +27,7 @@ class AssetEvents:
         hours: the asset of hours. It has to be none of the outlets where there is no hour to announce (`outlets_with`).
     """
 
-    def __init__(self, context: Context, outlets: Iterable[Any], table: str, hours: str | None = None) -> None:
+    def __init__(self, context: Context, outlets: Iterable[Any], table: str, *, hours: str | None = None) -> None:
         self._accessors = context["outlet_events"]
         self._outlets = tuple(outlets)
         self._table = table

@@ -115,7 +115,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         compacted = compacted_topics(settings, topics)
         dedupes = dedupings(remote.sink.receipts(this.sink.table, this.name), this.dedupe)
         read = with_look_back(committed, watermarks.earliest, dedupes)
-        logged = {dedupe: LoggedRepeats(dedupe, read.earliest, cursor.at.starts, compacted) for dedupe in dedupes}
+        logged = {dedupe: LoggedRepeats(dedupe, read.earliest, cursor.at.starts, compacted=compacted) for dedupe in dedupes}
         total = sum(read.latest[tp] - read.earliest[tp] for tp in read.latest)
         log = read_offsets(
             settings,

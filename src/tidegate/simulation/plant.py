@@ -142,7 +142,7 @@ class Plant:
                 f"{seconds:g} s have more than {MOST_RUNS:,} runs at an interval of {self.interval_s:g} s",
                 fix="Simulate a shorter time",
             )
-        return Runs(self, policy, share, seed).run(seconds)
+        return Runs(self, policy, share, seed=seed).run(seconds)
 
 
 class Runs:
@@ -155,7 +155,7 @@ class Runs:
         seed: of the noise.
     """
 
-    def __init__(self, plant: Plant, policy: RatePolicy, share: float, seed: int) -> None:
+    def __init__(self, plant: Plant, policy: RatePolicy, share: float, *, seed: int) -> None:
         self.plant = plant
         self.policy = policy
         self.share = share

@@ -135,7 +135,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
 
             with phases("prepare", "preparing the transform and the table"):
                 if tries == 1:
-                    work = _Work(spark, job, transform, identity)
+                    work = _Work(spark, job, transform, identity=identity)
                 schema = identity.check(work.schema(), transform.name)
                 if not lookup.exists and not job.create:
                     raise _lost(job)
@@ -185,7 +185,7 @@ def _lost(job: LoadJob) -> TableLost:
 class _Work:
     """What a load reads and writes, and what its latest execution has counted. Each try begins with `schema`."""
 
-    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, identity: Identity) -> None:
+    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, *, identity: Identity) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
 
     def _plan(self) -> None:

@@ -64,7 +64,7 @@ class MemorySink:
 
     tables: dict[str, MemoryTable]
     name: str
-    kind: ClassVar[SinkKind] = SinkKind("memory", Replaces.ANY_RANGE, re.compile(".+"), "any text")
+    kind: ClassVar[SinkKind] = SinkKind("memory", Replaces.ANY_RANGE, re.compile(".+"), table_form="any text")
 
     def lookup(self, job: LoadJob) -> Lookup:
         """As the port."""

@@ -49,4 +49,4 @@ def load_receivers(folder: Path, pipelines: Pipelines) -> dict[Path, Receiver | 
     return by_file | conflicts(by_file, downstream_faults(valid, behind), receiver_faults(valid))
 
 
-KIND = Kind("receiver", Receiver, RECEIVE_DAG, load_receivers)
+KIND = Kind("receiver", Receiver, RECEIVE_DAG, load=load_receivers)

@@ -62,6 +62,7 @@ class Limits:
     block_interval_s: float = 0.2
     block_bytes: int = 1 << 20
     buffer_bytes: int = 16 << 20
+    _: KW_ONLY
     max_record_bytes: int = 1 << 20
     max_rate: float | None = None
     backpressure: Backpressure = field(default_factory=Backpressure)

@@ -182,7 +182,7 @@ class FinishOperator(Patient):
 
     def _events(self, context: Context, said: Announcement) -> AssetEvents:
         self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
-        return AssetEvents(context, self.outlets, self.pipeline.sink.table, self.pipeline.hours_asset)
+        return AssetEvents(context, self.outlets, self.pipeline.sink.table, hours=self.pipeline.hours_asset)
 
     def _receipt_at(self, snapshot: int) -> Receipt | None:
         reader, table, name = reader_of(self.pipeline.sink.kind), self.pipeline.sink.table, self.pipeline.name

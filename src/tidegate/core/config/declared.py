@@ -13,7 +13,7 @@ import re
 import reprlib
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import Field, dataclass, fields
+from dataclasses import KW_ONLY, Field, dataclass, fields
 from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeVar, cast
@@ -145,6 +145,7 @@ class TakenBy:
     by: str
     of: Mapping[str, Collection[str]]
     needs: Collection[str] = ()
+    _: KW_ONLY
     usual: str | None = None
 
     @property

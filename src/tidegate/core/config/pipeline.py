@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
@@ -45,6 +45,7 @@ class Maintenance(Settings):
     """Size of merged data files. Files between 75 % and 180 % of it stay as they are."""
     max_files: values.Files = 10_000
     """Most data files that one run merges; the next run continues."""
+    _: KW_ONLY
     keep_snapshots: values.Snapshots = 1000
     """So many of the newest snapshots never expire."""
     keep: values.Age = 5 * DAY_S
@@ -99,6 +100,7 @@ class Source(Settings):
     """Regular expression that matches the whole name of the topics to read, including later ones."""
     exclude: values.Regexes = ()
     """Regular expressions of topics that are not read although `pattern` matches them."""
+    _: KW_ONLY
     assign: values.Assign | None = None
     """The only partitions to read, by topic."""
     connection: values.Connection = "kafka_default"
@@ -159,6 +161,7 @@ class Limits(Settings):
     """Runs are skipped while fewer records are unread."""
     max_delay_s: values.Seconds | None = None
     """Seconds since the last plan after which `min_records` no longer skips runs."""
+    _: KW_ONLY
     max_rate_per_partition: values.Positive | None = None
     """Most records per second of each partition: a batch takes at most this times `interval_s`."""
     min_rate_per_partition: values.Positive = 1
@@ -295,6 +298,7 @@ class Sink(Settings):
     slots: values.Slots = 1
     """Slots of the pool: simultaneous loads into this table. With more than one, chunks of a replay run at once, and a load of
     new rows writes again if another commits first."""
+    _: KW_ONLY
     shared_with: values.PipelineNames = ()
     """Other pipelines that write into this table, from other topics or partitions."""
 
@@ -320,6 +324,7 @@ class Spark(Settings):
     records, unless `split` is set."""
     min_executors: values.Executors | None = None
     """spark-submit: least executors of a load. The default is 1."""
+    _: KW_ONLY
     max_executors: values.Executors | None = None
     """spark-submit: most executors of a load, which gets as many as its records need to fit into the interval."""
 
@@ -340,6 +345,7 @@ class Pipeline(Settings):
     source: Source
     transform: values.Function
     """Function in spark_jobs, DataFrame -> DataFrame."""
+    _: KW_ONLY
     sink: Sink
     rows_per_record: RowsPerRecord = "one"
     """Rows that the transform makes of a record. With one, `tidegate ledger verify` checks every offset."""

@@ -7,7 +7,7 @@ the pipeline file is checked, not when a replay needs it a year later.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import Enum
 
 
@@ -33,6 +33,7 @@ class SinkKind:
     name: str
     replaces: Replaces
     table: re.Pattern[str]
+    _: KW_ONLY
     table_form: str
 
     def names_table(self, name: object) -> bool:
@@ -64,5 +65,5 @@ ICEBERG = SinkKind(
     Replaces.ANY_RANGE,
     # Three parts are a table, whatever it is called. A fourth one would make a namespace of what is meant as a table.
     re.compile(rf"(?!{_NAME}(\.{_NAME}){{2,}}\.({_PART_OF_A_TABLE})$){_NAME}(\.{_NAME}){{2,}}"),
-    "catalog.namespace.table",
+    table_form="catalog.namespace.table",
 )

@@ -117,6 +117,7 @@ class LoggedRepeats:
         dedupe: Dedupe,
         first: Mapping[TopicPartition, int],
         begun: Mapping[TopicPartition, int],
+        *,
         compacted: frozenset[str] = frozenset(),
     ) -> None:
         self._dedupe = dedupe

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass
 from statistics import fmean, median
 from typing import Any
 
@@ -46,6 +46,7 @@ class Fit:
     a: float
     b: float
     batches: int
+    _: KW_ONLY
     separate: bool
 
     def sentences(self) -> tuple[str, ...]:
