@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import combinations
@@ -30,6 +31,7 @@ from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batc
 from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import plan_replay
 from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.history import Missing
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt, Write
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
@@ -55,7 +57,8 @@ class Schedule(OnPorts, RuleBasedStateMachine):
 
     `rows` are the commits whose rows the table holds, also of snapshots that have expired; the reader knows the others alone.
     `begins` says from where on each partition of a topic has to be in the table: where it began, or where an operator has
-    accepted that what was before is missing. Of what may go wrong, `harms` does: two at a time go deeper.
+    accepted that what was before is missing. Of what may go wrong, `harms` does: two at a time go deeper. `reloads` is whether
+    the operator loads again what a table has lost, as far as the log has it, or gives it up at once.
     """
 
     def __init__(self, harms: frozenset[str]) -> None:
@@ -69,11 +72,13 @@ class Schedule(OnPorts, RuleBasedStateMachine):
         self.runs: dict[str, tuple[OffsetRange, ...]] = {}
         self.now_ms = self.count = 0
         self.accepted = False
+        self.reloads = True
 
     # what a user, and the world, does
 
-    @initialize(batches=st.lists(st.integers(1, 30), min_size=2, max_size=6))
-    def there_is_a_past(self, batches: list[int]) -> None:
+    @initialize(batches=st.lists(st.integers(1, 30), min_size=2, max_size=6), reloads=st.booleans())
+    def there_is_a_past(self, batches: list[int], *, reloads: bool) -> None:
+        self.reloads = reloads
         for n, records in enumerate(batches):
             self.records_come(PARTITIONS[n % 2], records, reads=True)
 
@@ -330,17 +335,19 @@ class Schedule(OnPorts, RuleBasedStateMachine):
     def reload(self) -> None:
         cursor, missing = missing_now(PIPELINE, store=self.store, sink=self.sink)
         assert missing is not None
-        try:
-            offsets = offsets_to_reload(
-                PIPELINE, cursor, missing, store=self.store, brokers=lambda: self.brokers, accept_loss=True
-            )
-            asked = tuple(Asked(r.topic, r.partition, r.from_offset, r.until_offset) for r in offsets)
-            self.replay(ReplayRequest(offsets=asked, accept_loss=True))
-        except RequestError:
-            pass
+        if self.reloads:
+            self.replay_missing(cursor, missing)
         if missing_now(PIPELINE, store=self.store, sink=self.sink)[1] is not None:
             accepted = accept_table(PIPELINE, store=self.store, sink=self.sink)
             self.give_up(cursor, accepted.absent)
+
+    def replay_missing(self, cursor: Cursor, missing: Missing) -> None:
+        """As far as the log has it."""
+        with suppress(RequestError):
+            held: dict[str, Any] = {"store": self.store, "brokers": lambda: self.brokers}
+            offsets = offsets_to_reload(PIPELINE, cursor, missing, **held, accept_loss=True)
+            asked = tuple(Asked(r.topic, r.partition, r.from_offset, r.until_offset) for r in offsets)
+            self.replay(ReplayRequest(offsets=asked, accept_loss=True))
 
     def rebuild(self) -> None:
         try:
