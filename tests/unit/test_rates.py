@@ -337,14 +337,6 @@ def test_a_full_batch_takes_its_share_of_the_interval() -> None:
     assert full_batch(0, 1e-12, interval_s=1e7, utilization=1) < 2**63
 
 
-@given(overheads, records_cost)
-def test_a_batch_for_catching_up_leaves_the_overhead_a_tenth(a: float, b: float) -> None:
-    """And is the least that does."""
-    n = Advice(a, b, interval_s=T, arrival_rate=0).catch_up_batch
-    assert a <= 0.1 * (a + b * n) * (1 + 1e-6)
-    assert n == 1 or a >= 0.1 * (a + b * (n - 1)) * (1 - 1e-6)
-
-
 @pytest.mark.parametrize("rate", [0.0, 20_000.0])
 def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None:
     """With what arrives meanwhile, within an interval."""
@@ -376,26 +368,21 @@ def test_a_backlog_that_does_not_shrink_has_no_end(backlog: int, batch: int, rat
 
 
 @pytest.mark.parametrize(
-    ("a", "rate", "backlog", "holds", "told"),
+    ("a", "rate", "holds", "told"),
     [
-        (A, 50_000, 0, True, ["keeps up: 50,000 records/s arrive", "12.5 s or longer", "54 s has 4,900,000", "from 4,500,000"]),
-        (A, 1000, 10_000_000, True, ["the backlog of 10,000,000 records is loaded in 2 min"]),
-        (A, 0, 4_900_000, True, ["is loaded in 54 s"]),
-        (A, 0, 4_900_000 * 300, True, ["is loaded in 5.0 h"]),
-        (A, 85_000, 1, False, ["falls behind: 85,000 records/s arrive", "81,667 records/s", "100 s or longer", "not shrink"]),
-        (A, 90_000, 0, False, ["falls behind at any interval: 90,000 records/s arrive", "more cores"]),
-        (70, 0.5, 0, False, ["0.5 records/s arrive", "loads at most 0 records/s"]),
-        (0, 100, 0, True, ["it would keep up at any interval"]),
+        (A, 50_000, True, ["keeps up: 50,000 records/s arrive", "12.5 s or longer"]),
+        (A, 85_000, False, ["falls behind: 85,000 records/s arrive", "81,667 records/s", "100 s or longer"]),
+        (A, 90_000, False, ["falls behind at any interval: 90,000 records/s arrive", "more cores"]),
+        (70, 0.5, False, ["0.5 records/s arrive", "loads at most 0 records/s"]),
+        (0, 100, True, ["it would keep up at any interval"]),
     ],
 )
-def test_advice_tells_whether_the_interval_holds(a: float, rate: float, backlog: int, told: list[str], *, holds: bool) -> None:
+def test_advice_tells_whether_the_interval_holds(a: float, rate: float, told: list[str], *, holds: bool) -> None:
     """With what to do where it does not."""
-    advice = Advice(a, B, interval_s=T, arrival_rate=rate, backlog=backlog)
-    said = " ".join(advice.sentences())
-    assert [words for words in told if words not in said] == []
+    advice = Advice(a, B, interval_s=T, arrival_rate=rate, backlog=1)
+    assert [words for words in told if words not in advice.verdict] == []
     assert advice.holds == holds
-    assert json.loads(json.dumps(advice.to_json(), allow_nan=False))["sentences"] == list(advice.sentences())
-    assert ("a run of 54 s has" in said) == (advice.full_batch > 0)
+    assert json.loads(json.dumps(advice.to_json(), allow_nan=False))["verdict"] == advice.verdict
 
 
 @pytest.mark.parametrize(

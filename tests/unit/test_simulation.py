@@ -67,13 +67,9 @@ def test_a_csv_that_is_no_load_is_refused_by_its_line(lines: list[str], message:
 
 
 def test_a_scenario_changes_a_plant_for_a_time() -> None:
-    """Cost, arrivals, outages; the rest stays."""
+    """Cost, outages; the rest stays."""
     stepped = Steps.of(events.step(PLANT, since_s=600, until_s=1200).record_s)
     assert [stepped.at(second) for second in (0, 600, 1200)] == [B, 3 * B, B]
-    calm = events.quiet(PLANT, since_s=600, until_s=1200, quiet_rate=1.0, burst=600)
-    assert [Steps.of(calm.arrivals).at(second) for second in (0, 600, 1200, 1260)] == [2 / B, 1.0, 10.0, 2 / B]
-    again = Steps.of(events.quiet(calm, since_s=300, until_s=600, quiet_rate=2.0, burst=60).arrivals)
-    assert [again.at(second) for second in (300, 600, 660, 1200, 1260)] == [2.0, 1.0, 1.0, 10.0, 2 / B]
     away = events.outage(events.outage(PLANT, since_s=1, until_s=2), since_s=3, until_s=4)
     assert list(away.outages) == [(1, 2), (3, 4)]
     rising = Steps.of(growing(PLANT, since_s=600).record_s)
@@ -177,7 +173,6 @@ def test_without_a_known_load_half_of_a_full_one_arrives() -> None:
     [
         ({}, 9000, 0, 0),
         ({"event": "step"}, 9000, 3000, 6000),
-        ({"event": "quiet"}, 9000, 3000, 4200),
         ({"event": "outage"}, 10_800, 3602.5, 7202.5),
         ({"event": "step", "lasting_s": 6000}, 18_000, 6000, 12_000),
         ({"event": "step", "seconds": 1000.0, "lasting_s": 60}, 1000, 300, 360),
@@ -195,15 +190,13 @@ def test_an_event_begins_with_the_second_third_of_the_time(
 
 
 def test_an_event_changes_the_plant() -> None:
-    """By its factor, which is 3 for a step and 10 for the burst after quiet hours."""
+    """A step by its factor, which is 3 by default."""
 
     def made(**asked: Any) -> Experiment:
         return experiment(model(a=5, b=B, rate=1000.0), **asked, partitions=7)
 
     assert Steps.of(made(event="step").plant.record_s).at(3000) == pytest.approx(3 * B)
     assert Steps.of(made(event="step", factor=5).plant.record_s).at(3000) == pytest.approx(5 * B)
-    quiet = Steps.of(made(event="quiet").plant.arrivals)
-    assert [quiet.at(s) for s in (0, 3000, 4200, 4260)] == pytest.approx([1000, 10, 49_000_000 / T, 1000])
     assert made(event="outage").plant.outages == ((3602.5, 7202.5),)
     assert made().plant.partitions == 7
     assert "costs 5 times" in str(made(event="step", factor=5).event)

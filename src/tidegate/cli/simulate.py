@@ -15,7 +15,6 @@ from tidegate.cli.plots import open_plot
 from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import PlatformError, RequestError, StateError
-from tidegate.core.planning.plan import RangePolicy
 from tidegate.core.rates.policies import POLICIES
 from tidegate.core.state.cursor import Cursor
 from tidegate.simulation.comparison import Simulated, Summary, compare, parse_policy, policy_at
@@ -61,6 +60,9 @@ def figures(done: Sequence[Simulated]) -> Table:
     return table
 
 
+LIMITS = ("max_rate_per_partition", "max_bytes", "max_records", "min_records", "max_delay_s")
+"""Of a pipeline, beside each policy's bound."""
+
 app = typer.Typer()
 
 
@@ -73,13 +75,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         typer.Option(help="CSV with the columns second,records_per_s: each rate holds from its second on", metavar="FILE"),
     ] = None,
     rate: Annotated[float | None, typer.Option(help="records/s that arrive; by default as the pipeline's batches show")] = None,
-    factor: Annotated[
-        float | None,
-        typer.Option(help="of --step: how much more a record costs (3); of --quiet: full batches that follow (10)"),
-    ] = None,
-    lasting: Annotated[
-        float | None, typer.Option(help="minutes of --step (50 intervals), --quiet (20 intervals) or --outage (60)")
-    ] = None,
+    factor: Annotated[float | None, typer.Option(help="of --step: how much more a record costs (3)")] = None,
+    lasting: Annotated[float | None, typer.Option(help="minutes of --step (50 intervals) or --outage (60)")] = None,
     policy: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,13 +93,11 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
     hours: Annotated[
         float | None, typer.Option(help="virtual time; by default 150 intervals, or what the load and event need")
     ] = None,
-    partitions: Annotated[int, typer.Option(help="partitions of the modelled topic")] = 4,
     noise: Annotated[float, typer.Option(help="relative standard deviation of a run's time, such as 0.1")] = 0.0,
     seed: Annotated[int, typer.Option(help="of the noise")] = 0,
     plot: Annotated[Path | None, typer.Option(help="also draw into this .png or .svg file", metavar="FILE")] = None,
     *,
     step: Annotated[bool, typer.Option("--step", help="a sink that becomes slower, and recovers")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="quiet hours, and a burst after them")] = False,
     outage: Annotated[bool, typer.Option("--outage", help="a time in which nothing can be committed")] = False,
     catch_up: Annotated[
         bool,
@@ -110,7 +105,6 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
             "--catch-up", help="start the next run at once while more than a batch waits; by default as the file says"
         ),
     ] = False,
-    no_limits: Annotated[bool, typer.Option("--no-limits", help="leave out the pipeline's own `limits`")] = False,
     fit: Annotated[bool, typer.Option("--fit", help="only print what a run costs by the last 100 batches")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -120,11 +114,9 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
     records, by the pipeline's own last batches, or as given. Nothing is changed.
     """
     this = the_pipeline(project, pipeline)
-    events: list[Event] = [name for name, asked in (("step", step), ("quiet", quiet), ("outage", outage)) if asked]  # type: ignore[misc]
-    if len(events) > 1:
-        raise RequestError(
-            f"{' and '.join(f'--{event}' for event in events)} exclude each other", fix="Simulate one after the other"
-        )
+    if step and outage:
+        raise RequestError("--step and --outage exclude each other", fix="Simulate one after the other")
+    event: Event | None = "step" if step else "outage" if outage else None
     if load is not None and rate is not None:
         raise RequestError("--load and --rate exclude each other", fix="Write the rate into the file, or leave the file out")
     cursor = (
@@ -147,13 +139,12 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
     asked = experiment(
         model,
         load=None if load is None else _read_load(load),
-        event=events[0] if events else None,
+        event=event,
         factor=factor,
         lasting_s=None if lasting is None else 60 * lasting,
         seconds=None if hours is None else 3600 * hours,
-        partitions=partitions,
         noise=noise,
-        limits=RangePolicy() if no_limits else limits_of(this.limits, cursor.pace.record_bytes),
+        limits=limits_of(this.limits, cursor.pace.record_bytes),
         catch_up=catch_up or this.catch_up,
     )
     settings = {text: parse_policy(text) for text in policy} if policy else _policies_for(this, model)
@@ -227,20 +218,14 @@ def _to_json(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Sim
 
 def _print(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simulated], *, load: Path | None) -> None:
     arrives = f"{model.arrival_rate:,.6g} records/s ({model.arrival_source})" if load is None else f"as {load}"
-    told = [*model.sentences(), *(model.advice.sentences() if load is None else ())]
-    limits = ", ".join(f"{name} {value:,}" for name, value in limits_in_force(asked).items())
+    told = [*model.sentences(), *([model.advice.verdict] if load is None else [])]
+    stated = asked.plant.limits.limits
+    limits = ", ".join(f"{name} {value:,}" for name in LIMITS if (value := getattr(stated, name)) is not None)
     out.print("\n".join(told), markup=False)
     out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}", markup=False)
     if limits:
         out.print(f"limits of the pipeline, beside each policy's bound: {limits}", markup=False)
     print_table(figures(done), fold=True)
-
-
-def limits_in_force(asked: Experiment) -> dict[str, float]:
-    """The pipeline's own limits that hold beside each policy's bound, by name."""
-    limits = asked.plant.limits
-    names = ("max_rate_per_partition", "max_bytes", "max_records", "min_records", "max_delay_s")
-    return {name: value for name in names if (value := getattr(limits.limits, name)) is not None}
 
 
 def _what(asked: Experiment) -> str:

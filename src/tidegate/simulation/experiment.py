@@ -16,18 +16,14 @@ from tidegate.core.rates.timing import BatchTiming
 from tidegate.simulation.plant import Plant
 from tidegate.simulation.steps import Steps
 
-Event = Literal["step", "quiet", "outage"]
+Event = Literal["step", "outage"]
 ArrivalSource = Literal["given", "history", "half of a full load"]
 
 USUAL_INTERVALS = 50
 """Before an event, and after it; a step lasts as long."""
-QUIET_INTERVALS = 20
 OUTAGE_S = 3600.0
-USUAL_FACTOR = {"step": 3.0, "quiet": 10.0}
-"""Of a step: the cost of a record. Of quiet hours: the full batches that arrive in the interval after them."""
-MOST_FACTOR = 1000.0
-QUIET_SHARE = 0.01
-"""Of the usual load that arrives in quiet hours."""
+USUAL_FACTOR, MOST_FACTOR = 3.0, 1000.0
+"""Of a step: the cost of a record."""
 
 
 @dataclass(frozen=True)
@@ -105,19 +101,9 @@ def limits_of(limits: Limits, record_bytes: float | None) -> RangePolicy:
     return RangePolicy(limits=limits if record_bytes else replace(limits, max_bytes=None), record_bytes=record_bytes)
 
 
-def step(plant: Plant, *, since_s: float, until_s: float, factor: float = 3.0) -> Plant:
+def step(plant: Plant, *, since_s: float, until_s: float, factor: float = USUAL_FACTOR) -> Plant:
     """Each record costs `factor` times as much from one second to another."""
     return replace(plant, record_s=Steps.of(plant.record_s).during(since_s, until_s, factor))
-
-
-def quiet(plant: Plant, *, since_s: float, until_s: float, quiet_rate: float, burst: int) -> Plant:
-    """Little arrives from one second to another, then `burst` records within one interval, then what arrived before."""
-    arrivals = Steps.of(plant.arrivals)
-    begins = [(second, rate) for second, rate in arrivals.values if second < since_s]
-    ends = until_s + plant.interval_s
-    later = [(second, rate) for second, rate in arrivals.values if second > ends]
-    rates = [(since_s, quiet_rate), (until_s, burst / plant.interval_s), (ends, arrivals.at(ends))]
-    return replace(plant, arrivals=Steps([*begins, *rates, *later]))
 
 
 def outage(plant: Plant, *, since_s: float, until_s: float) -> Plant:
@@ -158,10 +144,9 @@ def experiment(
     Args:
         model: the pipeline.
         load: records/s over time; None: the model's rate.
-        event: `step`: each record costs `factor` times as much. `quiet`: a hundredth of the load arrives, then `factor` full
-            batches within one interval. `outage`: nothing can be committed.
-        factor: of a step or quiet hours; None: 3 and 10.
-        lasting_s: seconds of the event; None: 50 intervals, 20 quiet ones, or an outage of an hour.
+        event: `step`: each record costs `factor` times as much. `outage`: nothing can be committed.
+        factor: of a step; None: 3.
+        lasting_s: seconds of the event; None: 50 intervals, or an outage of an hour.
         seconds: of virtual time. None: three times the event, at least 150 intervals, or 50 intervals more than the load has.
         settings: further arguments of `Plant`.
 
@@ -171,16 +156,14 @@ def experiment(
     interval_s = model.interval_s
     if factor is not None:
         check_number("factor", factor, most=MOST_FACTOR)
-        if event not in USUAL_FACTOR:
-            raise RequestError("factor: requires --step or --quiet", fix="Add --step or --quiet, or leave it out")
+        if event != "step":
+            raise RequestError("factor: requires --step", fix="Add --step, or leave it out")
     if lasting_s is not None:
         check_number("lasting", lasting_s)
         if event is None:
-            raise RequestError(
-                "lasting: requires --step, --quiet or --outage", fix="Add --step, --quiet or --outage, or leave it out"
-            )
+            raise RequestError("lasting: requires --step or --outage", fix="Add --step or --outage, or leave it out")
     plant = Plant(interval_s, model.a, record_s=model.b, arrivals=model.arrival_rate if load is None else load, **settings)
-    usual_s = {"step": USUAL_INTERVALS * interval_s, "quiet": QUIET_INTERVALS * interval_s, "outage": OUTAGE_S}
+    usual_s = {"step": USUAL_INTERVALS * interval_s, "outage": OUTAGE_S}
     length_s = lasting_s or (usual_s[event] if event else 0.0)
     if seconds is None:
         shown_s = 3 * max(USUAL_INTERVALS * interval_s, length_s)
@@ -195,15 +178,10 @@ def experiment(
             f"the event begins at {since_s:g} s and lasts {length_s:g} s, longer than the simulated {seconds:g} s",
             fix="Simulate more hours, or a shorter event",
         )
-    times = factor or USUAL_FACTOR.get(event, 1.0)
     if event == "step":
+        times = factor or USUAL_FACTOR
         told = f"each record costs {times:g} times as much"
         plant = step(plant, since_s=since_s, until_s=until_s, factor=times)
-    elif event == "quiet":
-        full = full_batch(model.a, model.b, interval_s=interval_s, utilization=model.utilization)
-        told = f"a hundredth of the load arrives, and then {times:g} full batches within one interval"
-        quiet_rate = QUIET_SHARE * Steps.of(plant.arrivals).at(since_s)
-        plant = quiet(plant, since_s=since_s, until_s=until_s, quiet_rate=quiet_rate, burst=round(times * full))
     else:
         told = "nothing can be committed"
         # after the run of that interval has started, so that it meets the outage

@@ -14,9 +14,6 @@ from tidegate.core.model.counts import check_count
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, check_interval, check_number
 from tidegate.core.rates.fit import check_cost, shown
 
-OVERHEAD_SHARE = 0.1
-"""Of a run's time that a batch for catching up leaves to the overhead: a tenth."""
-
 
 def least_interval(a: float, b: float, *, arrival_rate: float, utilization: float) -> float | None:
     """The least seconds between runs at which all that arrives is loaded, T_min = a / (utilization - b * arrival rate).
@@ -81,12 +78,6 @@ class Advice:
         """Records of a run that takes utilization * interval; 0: not even an empty one is that short."""
         return full_batch(self.a, self.b, interval_s=self.interval_s, utilization=self.utilization)
 
-    @property
-    def catch_up_batch(self) -> int:
-        """Least records of a batch whose overhead is at most a tenth of its time: n >= a * (1 - share) / (b * share)."""
-        least = math.ceil(self.a * (1 - OVERHEAD_SHARE) / (self.b * OVERHEAD_SHARE) - 1e-9)
-        return min(max(1, least), MOST_RECORDS)
-
     def drain_s(self, batch: int | None = None) -> float | None:
         """Seconds until the backlog is loaded, with what arrives meanwhile; None: it does not shrink.
 
@@ -108,18 +99,6 @@ class Advice:
     def holds(self) -> bool:
         """Whether all that arrives is loaded at this interval."""
         return self.least_interval_s is not None and self.least_interval_s <= self.interval_s
-
-    def sentences(self) -> tuple[str, ...]:
-        """For people, the most important first."""
-        told = [self.verdict]
-        if self.full_batch:
-            told.append(f"a run of {self.utilization * self.interval_s:g} s has {self.full_batch:,} records")
-        told.append(f"from {self.catch_up_batch:,} records on, overhead is at most {OVERHEAD_SHARE:.0%} of a run")
-        if self.backlog:
-            drain_s = self.drain_s()
-            drained = "does not shrink" if drain_s is None else f"is loaded in {_time(drain_s)}"
-            told.append(f"the backlog of {self.backlog:,} records {drained}")
-        return tuple(told)
 
     @property
     def verdict(self) -> str:
@@ -144,15 +123,14 @@ class Advice:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """JSON-ready, with the sentences."""
+        """JSON-ready, with what follows."""
         return {
             **asdict(self),
             "least_interval_s": self.least_interval_s,
             "full_batch": self.full_batch,
-            "catch_up_batch": self.catch_up_batch,
             "drain_s": self.drain_s(),
             "holds": self.holds,
-            "sentences": list(self.sentences()),
+            "verdict": self.verdict,
         }
 
 
@@ -160,7 +138,3 @@ def _up(seconds: float) -> float:
     """A time above 0, rounded up to three digits, so that what is advised holds."""
     unit = 10.0 ** (math.floor(math.log10(seconds)) - 2)
     return math.ceil(seconds / unit - 1e-9) * unit
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
