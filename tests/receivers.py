@@ -12,10 +12,11 @@ from typing import Any
 import confluent_kafka as ck
 
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, RecordRefused, TidegateError
+from tidegate_receivers.config.receiver import Block, Receiver
 from tidegate_receivers.rules.records import Failures, Outgoing, Sender
 from tidegate_receivers.runtime.backpressure import Heard
-from tidegate_receivers.runtime.receiver import Receiver
-from tidegate_receivers.runtime.supervisor import Lease, LeaseReport, Limits, Status, serve
+from tidegate_receivers.runtime.receiver import RecordSource
+from tidegate_receivers.runtime.supervisor import Lease, LeaseReport, Status, serve
 
 LONG_S = 60.0
 
@@ -63,7 +64,7 @@ class MemorySender:
 class Running:
     """A receiver that is being served."""
 
-    source: Receiver
+    source: RecordSource
     stop: asyncio.Event = field(default_factory=asyncio.Event)
     told: list[str] = field(default_factory=list)
     shown: list[Status] = field(default_factory=list)
@@ -88,9 +89,10 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.005)
 
 
-def a_lease(topic: str = "t", *, lasts_s: float = 600.0, drain_s: float = 30.0, name: str = "r") -> Lease:
-    """Of the first instance."""
-    return Lease(name, 0, "h1", topic=topic, until_s=time.time() + lasts_s, drain_s=drain_s)
+def a_lease(topic: str = "t", *, lasts_s: float = 600.0, name: str = "r", **settings: Any) -> Lease:
+    """Of the first instance. Its blocks go soon, unless the settings of its receiver say otherwise."""
+    receiver = Receiver(name, "m:Class", topic, **{"block": Block(0.01), **settings})
+    return Lease(receiver, 0, "h1", until_s=time.time() + lasts_s)
 
 
 @dataclass
@@ -111,7 +113,7 @@ class MemoryDownstream:
 
 
 @dataclass(eq=False)
-class Scripted(Receiver):
+class Scripted(RecordSource):
     """Does what the test does."""
 
     fails: list[Exception] = field(default_factory=list)
@@ -136,12 +138,11 @@ def texts(sender: MemorySender) -> list[bytes]:
 
 @asynccontextmanager
 async def served(
-    source: Receiver,
+    source: RecordSource,
     *,
     sender: Sender | None = None,
     kafka: Mapping[str, str] | None = None,
     lease: Lease | None = None,
-    limits: Limits | None = None,
     downstream: Callable[[], Heard] | None = None,
 ) -> AsyncIterator[Running]:
     """The source, as a lease serves it; it has been started, unless it cannot. The lease is ended, whatever happens."""
@@ -150,7 +151,6 @@ async def served(
         serve(
             source,
             lease or a_lease(),
-            limits or Limits(block_interval_s=0.01),
             producer=kafka or {},
             stop=running.stop,
             tell=running.told.append,

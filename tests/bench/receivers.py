@@ -40,9 +40,10 @@ import psutil
 from tests.integration.private_broker import PrivateBroker, new_broker, running
 from tests.receivers import a_lease, values
 from tests.topics import make_topic
-from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.config.receiver import Block, Rate
+from tidegate_receivers.runtime.receiver import RecordSource
 from tidegate_receivers.runtime.sources import HttpSource, TcpServerSource
-from tidegate_receivers.runtime.supervisor import Limits, serve
+from tidegate_receivers.runtime.supervisor import serve
 
 SPAWN = multiprocessing.get_context("spawn")
 HTTP, LINES = ("http", "over"), ("tcp", "away")
@@ -57,8 +58,8 @@ def receive(pipe: Connection, kafka: dict[str, str], topic: str, rate: float | N
     async def run() -> dict[str, Any]:
         source: HttpSource | TcpServerSource = HttpSource(port=port) if topic in HTTP else TcpServerSource()
         stop = asyncio.Event()
-        lease, limits = a_lease(topic), Limits(max_rate=rate)
-        task = asyncio.create_task(serve(source, lease, limits, producer=kafka, stop=stop, tell=lambda _: None))
+        lease = a_lease(topic, block=Block(), rate=Rate(rate))
+        task = asyncio.create_task(serve(source, lease, producer=kafka, stop=stop, tell=lambda _: None))
         while source.listening_on is None:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
         started_s, before_s = time.time(), cpu_s()
@@ -83,7 +84,7 @@ def receive(pipe: Connection, kafka: dict[str, str], topic: str, rate: float | N
     pipe.send(asyncio.run(run()))
 
 
-def records_of(source: Receiver) -> int:
+def records_of(source: RecordSource) -> int:
     """Acknowledged so far."""
     return source.intake.counts.records
 

@@ -33,14 +33,21 @@ from tidegate_receivers.airflow import operators
 from tidegate_receivers.airflow.downstream import PipelineBehind
 from tidegate_receivers.airflow.serving import Order, Watch, serve, source_of
 from tidegate_receivers.airflow.workers import ANSWER_S, celery_workers, live_workers
-from tidegate_receivers.config.receiver import Backpressure as Stated
-from tidegate_receivers.config.receiver import Block, Connect, File, Http, Listen, Rate, Receiver, Tls, Workers
+from tidegate_receivers.config.receiver import (
+    Connect,
+    File,
+    Http,
+    Listen,
+    Receiver,
+    ReceiverBackpressure,
+    Tls,
+    Workers,
+)
 from tidegate_receivers.rules.lifecycle import State
 from tidegate_receivers.rules.placement import NOWHERE, Assigned, Worker
 from tidegate_receivers.runtime import supervisor
 from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.intake import LeaseReport
-from tidegate_receivers.runtime.listening import Tls as TlsFiles
 from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
 
 POSTS = Receiver("posts", "http", "orders", listen=Listen(8080), workers=Workers(expected=2, wait=60), lease=600)
@@ -324,13 +331,13 @@ LISTENING = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
     [
         (POSTS, HttpSource, {**LISTENING, "http": Http(), "token": "t", "max_connections": 1000, "key_header": "Tidegate-Key"}),
         (OWN, HttpSource, {"http": Http("/orders", 5, "Id"), "key_header": "Key"}),
-        (OWN, HttpSource, {"tls": TlsFiles(Path("/c"), Path("/k")), "max_connections": 7, "idle_s": 5}),
+        (OWN, HttpSource, {"tls": Tls("/c", "/k"), "max_connections": 7, "idle_s": 5}),
         (replace(POSTS, http=Http(idempotency_field="id")), HttpSource, {"http": Http(idempotency_field="id")}),
         (replace(POSTS, kind="tcp_server"), TcpServerSource, {**LISTENING, "max_connections": 200}),
         (
             Receiver("r", "socket", "t", connect=Connect("feed", 9), tls=Tls()),
             SocketSource,
-            {"host": "feed", "port": 9, "tls": TlsFiles()},
+            {"host": "feed", "port": 9, "tls": Tls()},
         ),
         (Receiver("r", "file", "t", file=File("/a")), FileSource, {"path": Path("/a"), "state_path": Path("/.a.tidegate-r")}),
         (Receiver("r", "types:SimpleNamespace", "t", arguments={"x": 1}), SimpleNamespace, {"x": 1}),
@@ -346,21 +353,17 @@ def test_each_kind_is_its_source_with_the_arguments_of_the_file(
     assert {name: getattr(source, name) for name in arguments} == arguments
 
 
-def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_order_is_a_lease_of_the_supervisor(monkeypatch: pytest.MonkeyPatch) -> None:
     """And what it tells of itself is one mapping."""
     called: dict[str, Any] = {}
 
-    async def supervise(source: Any, lease: Any, limits: Any, *, watch: Any, **more: Any) -> LeaseReport:
-        called.update(source=source, lease=lease, limits=limits, **more)
+    async def supervise(source: Any, lease: Any, *, watch: Any, **more: Any) -> LeaseReport:
+        called.update(source=source, lease=lease, **more)
         watch(supervisor.Status(state=State.STARTED, buffer=0.5, report=LeaseReport(records=4), rate=9.0))
         return LeaseReport(records=5)
 
     monkeypatch.setattr(supervisor, "serve", supervise)
-    stated = Stated("credit", "loads", 1000, safe_rate=0, silence=60)
-    own = Receiver(
-        "own", "types:SimpleNamespace", "orders", arguments={"x": 1}, drain=5, rate=Rate(9), block=Block(0.5, 7),
-        buffer_bytes=8, max_record_bytes=6, backpressure=stated,
-    )  # fmt: skip
+    own = Receiver("own", "types:SimpleNamespace", "orders", arguments={"x": 1})
     shown: list[Mapping[str, Any]] = []
     report = asyncio.run(serve(order(own, downstream=str), stop=asyncio.Event(), tell=print, watch=shown.append))
     assert report == asdict(LeaseReport(records=5))
@@ -368,10 +371,7 @@ def test_an_order_is_a_lease_and_limits_of_the_supervisor(monkeypatch: pytest.Mo
     assert type(said["state"]) is str  # as XComs take it
     assert (said["state"], said["buffer"], said["rate"], said["records"]) == ("started", 0.5, 9.0, 4)
     assert called["source"] == SimpleNamespace(x=1)
-    assert called["lease"] == supervisor.Lease("own", 1, "edge1", topic="orders", until_s=99.0, drain_s=5)
-    assert called["limits"] == supervisor.Limits(
-        block_interval_s=0.5, block_bytes=7, buffer_bytes=8, max_record_bytes=6, max_rate=9, backpressure=stated
-    )
+    assert called["lease"] == supervisor.Lease(own, 1, "edge1", until_s=99.0)
     assert (called["producer"], called["downstream"]) == ({"bootstrap.servers": "k"}, str)
 
 
@@ -399,8 +399,8 @@ def test_a_class_that_cannot_be_made_is_refused_by_name(monkeypatch: pytest.Monk
 LOADS = Pipeline("loads", Source(("orders",)), "m:f", sink=Sink("lake.demo.orders"), limits=Limits(600, interval_s=60))
 
 
-@pytest.mark.parametrize("stated", [Stated(), Stated("rate", "loads")])
-def test_an_instance_without_back_pressure_asks_nobody(stated: Stated) -> None:
+@pytest.mark.parametrize("stated", [ReceiverBackpressure(), ReceiverBackpressure("rate", "loads")])
+def test_an_instance_without_back_pressure_asks_nobody(stated: ReceiverBackpressure) -> None:
     """Nor does one whose pipeline's file is not valid: its safe rate holds, and the log says why."""
     execute(receive(serving := Serving(), replace(POSTS, backpressure=stated)))
     assert serving.orders[0].downstream is None
@@ -423,7 +423,9 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
 
     def heard(policy: Any, **more: Any) -> Heard:
         serving = Serving()
-        task = receive(serving, replace(POSTS, instances=4, backpressure=Stated(policy, "loads", **more)), left_s=20)
+        task = receive(
+            serving, replace(POSTS, instances=4, backpressure=ReceiverBackpressure(policy, "loads", **more)), left_s=20
+        )
         task.behind = LOADS
         ti = Ti(xcom_pull=pulled, get_previous_dagrun=lambda: SimpleNamespace(run_id="before"))
         execute(task, ti, run_id="now")

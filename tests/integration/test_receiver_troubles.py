@@ -30,8 +30,8 @@ from tidegate.kafka.groups import commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate_local.process import ProcessId
 from tidegate_local.topics import produce_lines
+from tidegate_receivers.config.receiver import Block
 from tidegate_receivers.runtime.sources import HttpSource, TcpServerSource
-from tidegate_receivers.runtime.supervisor import Limits
 
 MB = 1 << 20
 
@@ -165,7 +165,7 @@ async def test_a_broker_that_is_held_loses_and_repeats_nothing_of_a_fast_sender(
     process = psutil.Process(found.pid)
 
     impatient = {**kafka, "socket.timeout.ms": "2000"}
-    async with served(source := TcpServerSource(), kafka=impatient, lease=a_lease(topic), limits=Limits()) as one:
+    async with served(source := TcpServerSource(), kafka=impatient, lease=a_lease(topic, block=Block())) as one:
         sending = asyncio.create_task(push(source.listening_on, lines))
         await until(lambda: source.intake.counts.records)
         before = psutil.Process().memory_info().rss

@@ -22,12 +22,11 @@ from tests.integration.private_broker import PrivateBroker
 from tests.receivers import a_lease, connect, landed, push, send, served, until, values
 from tests.sender_contract import SenderContract
 from tests.topics import make_topic
-from tidegate_receivers.config.receiver import Http
+from tidegate_receivers.config.receiver import Block, Http, Rate, Tls
 from tidegate_receivers.rules.records import Headers, Outgoing
-from tidegate_receivers.runtime.listening import Tls, client_context
+from tidegate_receivers.runtime.listening import client_context
 from tidegate_receivers.runtime.producer import KafkaSender
 from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
-from tidegate_receivers.runtime.supervisor import Limits
 
 KB = 1024
 
@@ -78,8 +77,8 @@ async def test_each_bad_request_has_its_status_and_lands_nothing(kafka: dict[str
     good = ("-H", "Authorization: Bearer geheim")
 
     source = HttpSource(http=Http("/in", 100 * KB), token="geheim")  # noqa: S106
-    limits = Limits(max_record_bytes=50 * KB, buffer_bytes=200 * KB)
-    async with served(source, kafka=kafka, lease=a_lease(topic), limits=limits) as one:
+    lease = a_lease(topic, max_record_bytes=50 * KB, buffer_bytes=200 * KB)
+    async with served(source, kafka=kafka, lease=lease) as one:
         port = source.listening_on
         wanted: dict[int, list[tuple[str, ...]]] = {
             401: [("--json", "1"), ("--json", "1", "-H", "Authorization: Bearer geheimer")],
@@ -103,8 +102,7 @@ async def test_each_bad_request_has_its_status_and_lands_nothing(kafka: dict[str
 async def test_a_sender_above_the_rate_is_told_when_to_come_again(kafka: dict[str, str]) -> None:
     """429, with seconds."""
     topic = make_topic(kafka, "http-rate")
-    limits = Limits(max_rate=1)
-    async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic), limits=limits):
+    async with served(source := HttpSource(), kafka=kafka, lease=a_lease(topic, rate=Rate(1))):
         port = source.listening_on
         assert (await curl(port, "--json", json.dumps(list(range(50)))))[0] == 202
         process = await asyncio.create_subprocess_exec(
@@ -286,7 +284,7 @@ async def test_records_wait_for_a_broker_that_is_stopped_and_a_fast_sender_stays
 
     tcp, http = TcpServerSource(), HttpSource(answer_s=1.0)
     async with (
-        served(tcp, kafka=kafka, lease=a_lease(topic), limits=Limits()) as one,
+        served(tcp, kafka=kafka, lease=a_lease(topic, block=Block())) as one,
         served(http, kafka=kafka, lease=a_lease(http_topic)) as two,
     ):
         stop = asyncio.Event()
@@ -418,18 +416,18 @@ async def test_only_who_has_a_certificate_may_send_over_tls(kafka: dict[str, str
     subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
     argv = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "key.pem", "-out", "cert.pem", *subject]
     await asyncio.to_thread(subprocess.run, argv, cwd=tmp_path, check=True, capture_output=True)
-    tls = Tls(tmp_path / "cert.pem", tmp_path / "key.pem", tmp_path / "cert.pem")
-    certificate = ["--cert", str(tls.certificate), "--key", str(tls.key)]
+    cert, key = str(tmp_path / "cert.pem"), str(tmp_path / "key.pem")
+    tls, certificate = Tls(cert, key, cert), ["--cert", cert, "--key", key]
 
     http, tcp = HttpSource(tls=tls), TcpServerSource(tls=tls)
     async with served(http, kafka=kafka, lease=a_lease(topic)), served(tcp, kafka=kafka, lease=a_lease(topic)) as two:
         url = f"https://localhost:{http.listening_on}/"
         for words, ends in (([], False), (certificate, True)):
-            curl = ["curl", "-sS", "--cacert", str(tls.ca), *words, "--json", "1", url]
+            curl = ["curl", "-sS", "--cacert", cert, *words, "--json", "1", url]
             process = await asyncio.create_subprocess_exec(*curl, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             assert (await process.wait() == 0) is ends
         _, stranger = await asyncio.open_connection(
-            "localhost", tcp.listening_on, ssl=client_context(Tls(ca=tls.ca)), server_hostname="localhost"
+            "localhost", tcp.listening_on, ssl=client_context(Tls(ca=cert)), server_hostname="localhost"
         )
         stranger.write(b"2\n")
         _, known = await asyncio.open_connection("localhost", tcp.listening_on, ssl=client_context(tls))

@@ -21,7 +21,7 @@ from tidegate.core.config.schema import json_schema
 from tidegate.core.model.addresses import is_loopback
 from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.files import parse_receiver
-from tidegate_receivers.config.receiver import Backpressure, Connect, File, Listen, Receiver
+from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, ReceiverBackpressure
 
 HTTP: dict[str, Any] = {"kind": "http", "topic": "orders", "listen": {"port": 8080}}
 TCP: dict[str, Any] = {**HTTP, "kind": "tcp_server"}
@@ -317,7 +317,7 @@ def test_each_policy_has_its_own_settings(stated: dict[str, Any]) -> None:
     """Durations are seconds."""
     held = parse({**HTTP, "backpressure": stated}).backpressure
     expected = {**stated, "silence": 60} if "silence" in stated else stated
-    assert held == Backpressure(**expected)
+    assert held == ReceiverBackpressure(**expected)
     VALIDATORS[Receiver].validate({**HTTP, "backpressure": stated})
 
 

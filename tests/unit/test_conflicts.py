@@ -14,8 +14,7 @@ from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines
 from tidegate_receivers.config.conflicts import downstream_faults, receiver_faults
 from tidegate_receivers.config.files import load_receivers, receivers_of
-from tidegate_receivers.config.receiver import Backpressure as Stated
-from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, Workers
+from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, ReceiverBackpressure, Workers
 
 ALSO = "listen.port: 8080 is also the port of receiver {}; choose another port"
 ANY = "0.0.0.0"  # noqa: S104 - nothing listens here
@@ -94,7 +93,7 @@ def loads(source: Source, **more: Any) -> Pipeline:
 
 
 def faults_of(found: Pipeline | None, policy: Any = "credit") -> list[str]:
-    receiver = Receiver("posts", "http", "orders", backpressure=Stated(policy, "loads"))
+    receiver = Receiver("posts", "http", "orders", backpressure=ReceiverBackpressure(policy, "loads"))
     return downstream_faults([receiver, Receiver("other", "http", "orders")], {"loads": found}).get("posts", [])
 
 

@@ -19,7 +19,7 @@ from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateControl
 from tidegate_receivers.config.conflicts import downstream_faults
-from tidegate_receivers.config.receiver import Backpressure, Listen, Receiver
+from tidegate_receivers.config.receiver import Listen, Receiver, ReceiverBackpressure
 from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
 from tidegate_receivers.runtime.backpressure import Heard, Taken, Throttle, loadable_rate, records_behind
 
@@ -28,7 +28,7 @@ NOTHING = Taken(0, 0)
 
 
 def throttle(policy: Any, max_rate: float | None = None, **settings: Any) -> Throttle:
-    return Throttle(Backpressure(policy, **settings), max_rate)
+    return Throttle(ReceiverBackpressure(policy, **settings), max_rate)
 
 
 def test_static_knows_nothing_but_its_maximum() -> None:
@@ -364,12 +364,12 @@ def test_the_delay_is_what_a_block_would_wait_and_reserves_nothing() -> None:
     assert RateLimiter(initial_rate=0).delay_s(5.0) == INF
 
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
-CREDIT = Backpressure("credit", "p", 1000)
-WATERMARK = Backpressure("watermark", "p", 1000)
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+CREDIT = ReceiverBackpressure("credit", "p", 1000)
+WATERMARK = ReceiverBackpressure("watermark", "p", 1000)
 
 
-def faults(stated: Backpressure, pipeline: Pipeline, instances: int = 1) -> list[str]:
+def faults(stated: ReceiverBackpressure, pipeline: Pipeline, instances: int = 1) -> list[str]:
     receiver = Receiver("r", "http", "t", listen=Listen(8080), instances=instances, backpressure=stated)
     return downstream_faults([receiver], {"p": pipeline}).get("r", [])
 
@@ -378,7 +378,7 @@ def faults(stated: Backpressure, pipeline: Pipeline, instances: int = 1) -> list
     ("stated", "instances", "most"),
     [(CREDIT, 1, 1000), (CREDIT, 4, 997), (WATERMARK, 1, 401), (replace(WATERMARK, high=0.9, low=0.2), 2, 201)],
 )
-def test_a_backlog_below_which_no_run_starts_is_refused(stated: Backpressure, instances: int, most: int) -> None:
+def test_a_backlog_below_which_no_run_starts_is_refused(stated: ReceiverBackpressure, instances: int, most: int) -> None:
     """Whether the limits or the schedule say so; a longest wait, or another topic, starts runs all the same."""
     for setting, allowed, refused in (
         ("limits.min_records", {"limits": Limits(min_records=most)}, {"limits": Limits(min_records=most + 1)}),

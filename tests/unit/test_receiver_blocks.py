@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.model.errors import RecordRefused, RequestError
 from tidegate_receivers.rules import records
-from tidegate_receivers.rules.blocks import Block, BlockBuffer
+from tidegate_receivers.rules.blocks import BlockBuffer, RecordBlock
 from tidegate_receivers.rules.records import LineSplitter, field_key, records_of
 
 JSON, NDJSON = "application/json", "application/x-ndjson"
@@ -67,7 +67,7 @@ def test_every_item_leaves_once_in_order_and_the_buffer_never_exceeds_its_capaci
     buffer: BlockBuffer[int] = BlockBuffer(0.5, 40, 100)
     now_s, added = 0.0, list[int]()
     left: list[int] = []
-    on_their_way: list[Block[int]] = []
+    on_their_way: list[RecordBlock[int]] = []
     for number, (size, pause_s, prompt, release) in enumerate(steps):
         now_s += pause_s
         if buffer.has_room(size):

@@ -90,7 +90,7 @@ async def test_lines_of_a_first_lease_that_nothing_acknowledged_are_landed_by_th
     old, log.lines = log.lines, []
     log.write()
     away = MemorySender(away=True)
-    async with served(log.source(), sender=away, lease=a_lease(drain_s=0.05)) as one:
+    async with served(log.source(), sender=away, lease=a_lease(drain=0.05)) as one:
         await until(lambda: one.source._intake is not None and one.source.intake.fill)
         log.rotate("gzip")
         log.write()

@@ -18,14 +18,13 @@ import pytest
 
 from tests.receivers import MemorySender, a_lease, served, texts, until
 from tidegate.core.model.errors import ConfigError, SourceUnavailable
-from tidegate_receivers.config.receiver import Http
+from tidegate_receivers.config.receiver import Http, Tls
 from tidegate_receivers.runtime import listening
-from tidegate_receivers.runtime.listening import Listener, Tls, client_context, server_context
+from tidegate_receivers.runtime.listening import Listener, client_context, server_context
 from tidegate_receivers.runtime.producer import KafkaSender, producer_settings
 from tidegate_receivers.runtime.sources import FileSource, HttpSource, SocketSource, TcpServerSource
-from tidegate_receivers.runtime.supervisor import Limits
 
-TLS, CLIENTS = Tls(Path("c"), Path("k")), Tls(Path("c"), Path("k"), Path("ca"))
+TLS, CLIENTS = Tls("c", "k"), Tls("c", "k", "ca")
 PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused
 
 
@@ -37,7 +36,7 @@ PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused
         (HttpSource, {"host": PUBLIC, "tls": TLS, "token": ""}, "senders need no login"),
         (TcpServerSource, {"host": PUBLIC}, "there is no TLS"),
         (TcpServerSource, {"host": PUBLIC, "tls": TLS}, "senders need no login"),
-        (TcpServerSource, {"tls": Tls(ca=Path("ca"))}, "needs a certificate"),
+        (TcpServerSource, {"tls": Tls(ca="ca")}, "needs a certificate"),
         (TcpServerSource, {"port": 65_536}, "expected a number up to 65535"),
         (SocketSource, {"host": "example.org", "port": 1}, "there is no TLS"),
         (SocketSource, {"host": "127.0.0.1", "port": 0}, "expected a number up to 65535"),
@@ -64,7 +63,8 @@ def test_the_loopback_and_what_is_secured_are_accepted() -> None:
 def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     """Not what is in them."""
     (tmp_path / "c").write_text("no PEM")
-    for tls in (TLS, Tls(tmp_path / "c", tmp_path / "c"), Tls(ca=tmp_path / "c")):
+    file = str(tmp_path / "c")
+    for tls in (TLS, Tls(file, file), Tls(ca=file)):
         with pytest.raises(ConfigError, match=r"tls: .*c"):
             client_context(tls)
     assert server_context(None) is client_context(None) is None
@@ -219,8 +219,8 @@ async def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_r
 async def test_what_would_take_memory_is_refused_before_it_is_made(body: bytes, headers: list[bytes], answer: bytes) -> None:
     """Nothing is unpacked, headers are held before it is known who sends, and records by the room of the buffer."""
     source, sender = HttpSource(), MemorySender()
-    limits = Limits(block_interval_s=0.01, buffer_bytes=4096, max_record_bytes=100)
-    async with served(source, sender=sender, limits=limits):
+    lease = a_lease(buffer_bytes=4096, max_record_bytes=100)
+    async with served(source, sender=sender, lease=lease):
         assert re.match(
             answer, await post(source.listening_on, body, *headers, end=b"" if b"400" in answer else b"}"), re.DOTALL
         )
@@ -235,9 +235,9 @@ async def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stor
         await has_turn.wait()
         return 0.0
 
-    limits = Limits(block_interval_s=0.01, buffer_bytes=4096, max_record_bytes=1000)
+    lease = a_lease(buffer_bytes=4096, max_record_bytes=1000)
     body = b" " * 3000 + b"1"
-    async with served(source, sender=sender, limits=limits):
+    async with served(source, sender=sender, lease=lease):
         monkeypatch.setattr(source.intake, "pace", pace)
         port = source.listening_on
         waits = asyncio.create_task(post(port, body))

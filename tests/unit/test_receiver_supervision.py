@@ -13,14 +13,15 @@ import pytest
 import tidegate_receivers.runtime.receiver
 from tests.receivers import MemorySender, Scripted, a_lease, served, texts, until
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
+from tidegate_receivers.config.receiver import Block, Rate
 from tidegate_receivers.rules.blocks import MEMORY_BYTES
 from tidegate_receivers.rules.lifecycle import Restarts
 from tidegate_receivers.rules.records import Failures
 from tidegate_receivers.runtime import intake, supervisor
-from tidegate_receivers.runtime.receiver import Receiver
-from tidegate_receivers.runtime.supervisor import Limits
+from tidegate_receivers.runtime.receiver import RecordSource
 
 AWAY = BrokerUnavailable("away")
+SMALL = Block(0.01, 1000)
 
 
 @pytest.fixture(autouse=True)
@@ -35,7 +36,7 @@ async def test_the_example_in_the_docs_of_receivers_runs() -> None:
     """As it is printed: about ten lines."""
     text = tidegate_receivers.runtime.receiver.__doc__ or ""
     example = textwrap.dedent(re.search(r"(?m)^    class .*?(?=^\S)", text, re.DOTALL)[0])  # type: ignore[index]
-    names: dict[str, Any] = {"Receiver": Receiver, "asyncio": asyncio}
+    names: dict[str, Any] = {"RecordSource": RecordSource, "asyncio": asyncio}
     exec(example, names)  # noqa: S102 - of this repository
     sender = MemorySender()
     async with served(names["Heartbeat"](), sender=sender):
@@ -87,8 +88,8 @@ async def test_a_record_that_the_broker_refuses_is_told_and_the_others_are_lande
 
 async def test_records_that_are_too_long_are_refused_before_they_are_stored() -> None:
     """All of their call, so that its order has no gap. So is an offer that never has room."""
-    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=3)
-    async with served(source := Scripted(), sender=(sender := MemorySender()), limits=limits) as running:
+    lease = a_lease(block=SMALL, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=3)
+    async with served(source := Scripted(), sender=(sender := MemorySender()), lease=lease) as running:
         with pytest.raises(RecordRefused, match="4 bytes is longer than 3"):
             await source.store([b"1", b"4444"])
         with pytest.raises(RecordRefused, match="Send fewer at a time"):
@@ -100,9 +101,9 @@ async def test_records_that_are_too_long_are_refused_before_they_are_stored() ->
 
 async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> None:
     """However much it wants to store while the broker is away."""
-    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=10_000, max_record_bytes=100)
+    lease = a_lease(block=SMALL, buffer_bytes=10_000, max_record_bytes=100)
     sender = MemorySender(away=True)
-    async with served(source := Scripted(), sender=sender, limits=limits) as running:
+    async with served(source := Scripted(), sender=sender, lease=lease) as running:
         stores = [asyncio.create_task(source.store([b"%d" % n] * 3)) for n in range(20)]
         await until(lambda: source.intake.fill > 0.8)
         for _ in range(20):
@@ -175,8 +176,7 @@ async def test_offers_are_refused_at_once_while_the_broker_is_known_to_be_away(m
 
 async def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again() -> None:
     """A short wait is waited for, a long one is told."""
-    limits = Limits(block_interval_s=0.01, max_rate=1000)
-    async with served(source := Scripted(), sender=MemorySender(), limits=limits) as running:
+    async with served(source := Scripted(), sender=MemorySender(), lease=a_lease(rate=Rate(1000))) as running:
         assert await source.intake.pace(20) == 0
         await source.store([b"1"] * 20)
         assert await source.intake.pace(10_000) == 0
@@ -229,7 +229,7 @@ async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
         report = await running.ended()
     assert (source.calls, report.records, sender.closed) == ([], 0, True)
     source.stopping = lambda: source.store([b"2"])
-    async with served(source, sender=sender, lease=a_lease(lasts_s=0.05), limits=Limits(block_interval_s=60)) as running:
+    async with served(source, sender=sender, lease=a_lease(lasts_s=0.05, block=Block(60))) as running:
         await source.store([b"1"])
         assert running.task is not None
         report = await running.task
@@ -242,9 +242,9 @@ async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
 async def test_what_is_not_acknowledged_within_the_drain_is_counted_and_told(*, resumes: bool) -> None:
     """The lease still ends; a source that reads it again has lost nothing."""
     kind: Any = type("Kind", (Scripted,), {"resumes": resumes})
-    limits = Limits(block_interval_s=0.01, block_bytes=1000, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=10)
-    source: Receiver = kind()
-    async with served(source, sender=MemorySender(away=True), lease=a_lease(drain_s=0.05), limits=limits) as running:
+    lease = a_lease(drain=0.05, block=SMALL, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=10)
+    source: RecordSource = kind()
+    async with served(source, sender=MemorySender(away=True), lease=lease) as running:
         ticket = await source.store([b"1", b"2"])
         source.spawn(store(source, [b"3"] * 3))  # one of them finds room, as a part of its own
         await asyncio.sleep(0.02)
@@ -254,7 +254,7 @@ async def test_what_is_not_acknowledged_within_the_drain_is_counted_and_told(*, 
     assert ("5 records were not acknowledged" in str(report.last_error)) is not resumes
 
 
-async def store(source: Receiver, records: list[bytes]) -> None:
+async def store(source: RecordSource, records: list[bytes]) -> None:
     """As a source does."""
     await source.store(records)
 
@@ -268,7 +268,7 @@ async def test_nothing_is_sent_behind_what_was_given_up() -> None:
             self.away = False
 
     source, sender = Scripted(), Back(away=True)
-    async with served(source, sender=sender, lease=a_lease(drain_s=0.02)) as running:
+    async with served(source, sender=sender, lease=a_lease(drain=0.02)) as running:
         tickets = [await source.store([b"1"])]
         await until(lambda: sender.attempts)
         tickets.append(await source.store([b"2"]))
@@ -292,7 +292,7 @@ async def test_records_that_are_partly_refused_and_partly_not_delivered_are_not_
 async def test_a_source_that_cannot_be_closed_is_reported_and_opened_again(stopping: Any, why: str) -> None:
     """One that never finishes after the time of the drain; it does not wait for the lease's end."""
     source = Scripted(stopping=stopping)
-    async with served(source, sender=MemorySender(), lease=a_lease(drain_s=0.02)) as running:
+    async with served(source, sender=MemorySender(), lease=a_lease(drain=0.02)) as running:
         source.restart("no more")
         await until(lambda: source.calls.count("start") == 2)
         report = await running.ended()
@@ -339,7 +339,7 @@ async def test_a_fault_of_the_delivery_ends_the_lease_with_it(monkeypatch: pytes
 def test_a_receiver_that_nobody_serves_stores_nothing() -> None:
     """A named error."""
     with pytest.raises(RequestError, match="not running"):
-        _ = Receiver().limits
+        _ = RecordSource().intake
     with pytest.raises(NotImplementedError):
-        asyncio.run(Receiver().on_start())
-    asyncio.run(Receiver().on_stop())
+        asyncio.run(RecordSource().on_start())
+    asyncio.run(RecordSource().on_stop())

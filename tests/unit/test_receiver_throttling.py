@@ -10,17 +10,17 @@ from unittest import mock
 
 import pytest
 
-from tests.receivers import MemoryDownstream, MemorySender, Scripted, connect, served, texts, until
+from tests.receivers import MemoryDownstream, MemorySender, Scripted, a_lease, connect, served, texts, until
 from tests.unit.test_receiver_sources import post
-from tidegate_receivers.config.receiver import Backpressure
+from tidegate_receivers.config.receiver import Block, Rate, Receiver, ReceiverBackpressure
 from tidegate_receivers.rules.lifecycle import State
 from tidegate_receivers.runtime import intake, supervisor
 from tidegate_receivers.runtime.backpressure import Heard
 from tidegate_receivers.runtime.intake import Intake
 from tidegate_receivers.runtime.sources import HttpSource, SocketSource, TcpServerSource
-from tidegate_receivers.runtime.supervisor import Limits
 
-CREDIT = Limits(block_interval_s=0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=0))
+SOON = Block(0.001)
+CREDIT: dict[str, Any] = {"block": SOON, "backpressure": ReceiverBackpressure("credit", max_backlog=10, safe_rate=0)}
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ async def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_r
     """One call of `store` waits in the middle; order is kept, and what is loaded makes room for as many."""
     sender = MemorySender()
     pipeline, source = behind(sender), Scripted()
-    async with served(source, sender=sender, limits=CREDIT, downstream=pipeline) as running:
+    async with served(source, sender=sender, lease=a_lease(**CREDIT), downstream=pipeline) as running:
         storing = asyncio.create_task(source.store(numbers(35)))
         for loaded in (0, 10, 17, 25):
             pipeline.loaded = loaded
@@ -63,8 +63,8 @@ async def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_r
 
 
 @pytest.mark.parametrize("kind", [TcpServerSource, SocketSource])
-@pytest.mark.parametrize("limits", [CREDIT, Limits(max_rate=10)])
-async def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_back(kind: type, limits: Limits) -> None:
+@pytest.mark.parametrize("settings", [CREDIT, {"rate": Rate(10)}])
+async def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_back(kind: type, settings: dict[str, Any]) -> None:
     """Nobody else has it, also what is in the buffers of the system; the sender stops when it is half-closed."""
     lines = [b"%0100d" % n for n in range(5000)]
 
@@ -76,7 +76,7 @@ async def test_what_was_sent_before_a_lease_ends_is_landed_whatever_holds_it_bac
     sender = MemorySender()
     server = await asyncio.start_server(sending, "127.0.0.1", 0)
     source = kind() if kind is TcpServerSource else SocketSource(*server.sockets[0].getsockname())
-    async with served(source, sender=sender, limits=limits, downstream=behind(sender)) as running:
+    async with served(source, sender=sender, lease=a_lease(**settings), downstream=behind(sender)) as running:
         if isinstance(source, TcpServerSource):
             sent = asyncio.create_task(sending(*await connect(source.listening_on)))
         await until(lambda: sender.log)
@@ -92,7 +92,7 @@ async def test_http_holds_a_request_until_there_is_room_and_answers_429_when_tha
     """Its body is read no sooner, and its sender is told when to come again."""
     sender = MemorySender()
     pipeline, source = behind(sender), HttpSource(answer_s=0.2)
-    async with served(source, sender=sender, limits=CREDIT, downstream=pipeline):
+    async with served(source, sender=sender, lease=a_lease(**CREDIT), downstream=pipeline):
         many = b"[%s]" % b",".join(numbers(12))  # a request is landed as a whole
         assert (await post(source.listening_on, many)).startswith(b"202")
         await until(lambda: source.intake.throttle.room(time.monotonic()) <= 0)
@@ -112,8 +112,8 @@ async def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_
     """At once, by a 429."""
     sender = MemorySender()
     source = HttpSource(answer_s=60)
-    limits = Limits(backpressure=Backpressure("credit", safe_rate=0))
-    async with served(source, sender=sender, limits=limits) as running:
+    lease = a_lease(backpressure=ReceiverBackpressure("credit", safe_rate=0))
+    async with served(source, sender=sender, lease=lease) as running:
         waiting = asyncio.create_task(post(source.listening_on, b"1"))
         await until(lambda: source.intake.counts.throttled_s == 0 and source._peers)
         await running.ended()
@@ -126,8 +126,8 @@ async def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(
 
     sender = MemorySender()
     pipeline, source = behind(sender, away=True), Scripted()
-    limits = Limits(block_interval_s=0.001, backpressure=Backpressure("credit", max_backlog=10, safe_rate=1e6))
-    async with served(source, sender=sender, limits=limits, downstream=pipeline) as running:
+    lease = a_lease(block=SOON, backpressure=ReceiverBackpressure("credit", max_backlog=10, safe_rate=1e6))
+    async with served(source, sender=sender, lease=lease, downstream=pipeline) as running:
         assert await running.until_told("away") == "r[0]: away"
         await (await source.store(numbers(50)))
         await until(lambda: running.shown[-1].report.records == 50)
@@ -157,7 +157,7 @@ async def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(mo
     sender = MemorySender()
     for slow in (False, True):
         answers.clear() if slow else answers.set()
-        async with served(Opened(), sender=sender, limits=CREDIT, downstream=Slow(lambda: len(sender.log))):
+        async with served(Opened(), sender=sender, lease=a_lease(**CREDIT), downstream=Slow(lambda: len(sender.log))):
             await until(lambda: len(opened) == 1 + slow)  # noqa: B023 - awaited here
             answers.set()
     assert opened == [True, False]
@@ -191,8 +191,8 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
 async def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
     """Or while the backlog is."""
     sender, source = MemorySender(), Scripted()
-    limits = Limits(block_interval_s=0.001, backpressure=Backpressure("watermark", max_backlog=10, safe_rate=0))
-    async with served(source, sender=sender, limits=limits, downstream=lambda: heard):
+    lease = a_lease(block=SOON, backpressure=ReceiverBackpressure("watermark", max_backlog=10, safe_rate=0))
+    async with served(source, sender=sender, lease=lease, downstream=lambda: heard):
         await until(lambda: source.intake.throttle.heard)
         storing = asyncio.create_task(source.store(numbers(3)))
         await asyncio.wait({storing}, timeout=30 if takes else 0.05)
@@ -215,13 +215,12 @@ class Clock:
         return SILENCE_S - 0.001 if self.looks >= 0 else SILENCE_S + 0.001
 
 
-def instance(backpressure: Backpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
+def instance(backpressure: ReceiverBackpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
     """One that has heard of the pipeline at 0 s."""
     found = Intake(
-        "r",
+        Receiver("r", "m:Class", "t", block=SOON, backpressure=backpressure),
         0,
         "h",
-        limits=Limits(block_interval_s=0.001, backpressure=backpressure),
         sender=MemorySender(),
         report=lambda _: None,
     )
@@ -233,7 +232,7 @@ def instance(backpressure: Backpressure, monkeypatch: pytest.MonkeyPatch) -> Int
 @pytest.mark.parametrize("looks", range(10))
 async def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At whichever look at the clock the silence is over, the call waits or stores; it does not fail."""
-    found = instance(Backpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
+    found = instance(ReceiverBackpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
     monkeypatch.setattr(intake, "_now_s", Clock(looks))
     storing = asyncio.create_task(found.store([b"a", b"b"]))
     for _ in range(5):
@@ -246,7 +245,7 @@ async def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: py
 @pytest.mark.parametrize("looks", range(10))
 async def test_no_turn_is_reserved_that_is_far_away(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither by a line nor by a request: nobody could end a sleep of minutes when the lease ends."""
-    found = instance(Backpressure("rate", safe_rate=1, silence=SILENCE_S), monkeypatch)
+    found = instance(ReceiverBackpressure("rate", safe_rate=1, silence=SILENCE_S), monkeypatch)
     monkeypatch.setattr(Intake, "_throttle", slept := mock.AsyncMock())
     monkeypatch.setattr(intake, "_now_s", lambda: SILENCE_S - 0.001)
     await found.store([b"x"] * 600)

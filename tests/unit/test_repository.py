@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -62,6 +63,13 @@ def test_each_folder_imports_its_own_side_only(folder: Path, files: str, allowed
     """DAG files know Airflow, transforms know Spark."""
     assert [name for file in folder.glob(files) for name in strangers(file, allowed)] == []
     assert folder.is_dir()
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    """In any package of src: so a name in a message or a review means one class."""
+    trees = [ast.parse(file.read_text()) for file in (REPO / "src").rglob("*.py")]
+    names = Counter(node.name for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef))
+    assert [name for name, count in names.items() if count > 1 and not name.startswith("_")] == []
 
 
 REFUSALS = (REPO / "docs" / "exactly-once.md").read_text().split("## What is refused")[1].split("\n## ")[0]

@@ -42,7 +42,7 @@ TABLE_S = 10.0
 MOST_COLUMNS = 1000
 
 
-class Platform(Protocol):
+class ProjectServers(Protocol):
     """A project's own servers, which commands ask where the environment names no Airflow."""
 
     @property
@@ -138,9 +138,9 @@ def show_page(address: str | None) -> None:
         err.print(f"page: {address}", markup=False)
 
 
-def platform_of(project: Path) -> Platform:
+def platform_of(project: Path) -> ProjectServers:
     """The project's own platform, which a package beside this one registers as `tidegate.platform`."""
-    platform: Platform = loaded("tidegate.platform", "local")(project)
+    platform: ProjectServers = loaded("tidegate.platform", "local")(project)
     return platform
 
 

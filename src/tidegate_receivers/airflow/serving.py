@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, asdict, astuple, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -17,7 +17,7 @@ from tidegate_receivers.config.receiver import Http, Listen, Receiver
 from tidegate_receivers.runtime.backpressure import Heard
 
 if TYPE_CHECKING:
-    from tidegate_receivers.runtime.receiver import Receiver as Source
+    from tidegate_receivers.runtime.receiver import RecordSource
 
 
 @dataclass(frozen=True)
@@ -77,25 +77,14 @@ async def serve(order: Order, *, stop: asyncio.Event, tell: Callable[[str], None
         said = asdict(status)
         watch({**said.pop("report"), **said, "state": str(status.state)})
 
-    receiver = order.receiver
-    lease = supervisor.Lease(
-        receiver.name, order.instance, order.host, topic=receiver.topic, until_s=order.until_s, drain_s=receiver.drain
-    )
-    limits = supervisor.Limits(
-        block_interval_s=receiver.block.interval,
-        block_bytes=receiver.block.bytes,
-        buffer_bytes=receiver.buffer_bytes,
-        max_record_bytes=receiver.max_record_bytes,
-        max_rate=receiver.rate.max,
-        backpressure=receiver.backpressure,
-    )
+    lease = supervisor.Lease(order.receiver, order.instance, order.host, until_s=order.until_s)
     report = await supervisor.serve(
-        source, lease, limits, producer=order.producer, stop=stop, tell=tell, downstream=order.downstream, watch=show
+        source, lease, producer=order.producer, stop=stop, tell=tell, downstream=order.downstream, watch=show
     )
     return asdict(report)
 
 
-def source_of(order: Order) -> Source:
+def source_of(order: Order) -> RecordSource:
     """The source that the receiver's file describes.
 
     Raises:
@@ -105,7 +94,7 @@ def source_of(order: Order) -> Source:
     module, _, name = receiver.kind.partition(":")
     try:
         if name:
-            source: Source = getattr(import_module(module), name)(**(receiver.arguments or {}))
+            source: RecordSource = getattr(import_module(module), name)(**(receiver.arguments or {}))
             return source
         return _built_in(order)
     except (ImportError, AttributeError, TypeError) as error:
@@ -118,19 +107,16 @@ def source_of(order: Order) -> Source:
         ) from error
 
 
-def _built_in(order: Order) -> Source:
+def _built_in(order: Order) -> RecordSource:
     from tidegate_receivers.runtime import sources  # noqa: PLC0415 - as above
-    from tidegate_receivers.runtime.listening import Tls  # noqa: PLC0415 - as above
 
-    receiver, tls = order.receiver, None
-    if receiver.tls is not None:
-        tls = Tls(*(None if file is None else Path(file) for file in astuple(receiver.tls)))
+    receiver = order.receiver
     if receiver.connect is not None:
-        return sources.SocketSource(receiver.connect.host, receiver.connect.port, tls)
+        return sources.SocketSource(receiver.connect.host, receiver.connect.port, receiver.tls)
     if receiver.file is not None:
         return sources.FileSource(path=Path(receiver.file.path), state_path=Path(receiver.state_path or ""))
     listen = cast("Listen", receiver.listen)
-    common: dict[str, Any] = {"host": listen.host, "port": listen.port, "tls": tls, "idle_s": listen.idle}
+    common: dict[str, Any] = {"host": listen.host, "port": listen.port, "tls": receiver.tls, "idle_s": listen.idle}
     if listen.max_connections is not None:
         common["max_connections"] = listen.max_connections
     if receiver.kind == "tcp_server":

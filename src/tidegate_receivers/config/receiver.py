@@ -104,7 +104,7 @@ class Rate(Settings):
 
 
 @dataclass(frozen=True)
-class Backpressure(Settings):
+class ReceiverBackpressure(Settings):
     """How the pipeline that loads the topic slows the senders down."""
 
     policy: Policy = "static"
@@ -213,7 +213,7 @@ class Receiver(Settings):
     max_record_bytes: values.Bytes = MIB
     """Largest record. Larger ones are refused."""
     rate: Rate = field(default_factory=Rate)
-    backpressure: Backpressure = field(default_factory=Backpressure)
+    backpressure: ReceiverBackpressure = field(default_factory=ReceiverBackpressure)
     workers: Workers = field(default_factory=Workers)
     description: values.Description = ""
     """Description of the DAG in the Airflow UI."""

@@ -23,7 +23,7 @@ def least_buffer_bytes(max_record_bytes: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Block(Generic[T]):
+class RecordBlock(Generic[T]):
     """Items in the order in which they came; `records` and `size` (bytes) are their sums."""
 
     items: tuple[T, ...]
@@ -83,14 +83,14 @@ class BlockBuffer(Generic[T]):
         self._used += size
         self._due_s = min(self._due_s, now_s if prompt else now_s + self._interval_s)
 
-    def cut(self, now_s: float = math.inf) -> Block[T] | None:
+    def cut(self, now_s: float = math.inf) -> RecordBlock[T] | None:
         """The next block, if it is due at `now_s` (s); None otherwise. Without a time: whatever waits."""
         if not self._items or self.due_s > now_s:
             return None
-        block = Block(tuple(self._items), self._records, self._waiting)
+        block = RecordBlock(tuple(self._items), self._records, self._waiting)
         self._items, self._records, self._waiting, self._due_s = [], 0, 0, math.inf
         return block
 
-    def release(self, block: Block[T]) -> None:
+    def release(self, block: RecordBlock[T]) -> None:
         """The bytes of a block that has left for good are free again. Call it once for each block."""
         self._used -= block.size

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.rates.control import RateControl
 from tidegate.core.state.cursor import Cursor
-from tidegate_receivers.config.receiver import Backpressure
+from tidegate_receivers.config.receiver import ReceiverBackpressure
 from tidegate_receivers.rules.limits import HIGH, LOW, RateLimiter, WatermarkThrottle
 
 SAFE_RATE = 100.0
@@ -76,7 +76,7 @@ class Throttle:
         RequestError: `max_rate` is negative or NaN, or the marks or the silence of `stated` are what no file may hold.
     """
 
-    def __init__(self, stated: Backpressure, max_rate: float | None) -> None:
+    def __init__(self, stated: ReceiverBackpressure, max_rate: float | None) -> None:
         self._policy = stated.policy
         self._max_backlog = stated.max_backlog or 1
         self._safe_rate = SAFE_RATE if stated.safe_rate is None else stated.safe_rate

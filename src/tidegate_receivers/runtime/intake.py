@@ -24,8 +24,8 @@ from typing import TypeAlias
 
 from tidegate.core.model.counts import check_count
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, TidegateError
-from tidegate_receivers.config.receiver import Backpressure
-from tidegate_receivers.rules.blocks import MEMORY_BYTES, Block, BlockBuffer
+from tidegate_receivers.config.receiver import Receiver
+from tidegate_receivers.rules.blocks import MEMORY_BYTES, BlockBuffer, RecordBlock
 from tidegate_receivers.rules.lifecycle import Restarts
 from tidegate_receivers.rules.records import Failures, Outgoing, Sender, headers_of, idempotency_headers
 from tidegate_receivers.runtime.backpressure import Heard, Taken, Throttle
@@ -43,29 +43,6 @@ PATIENCE_S = 1.0
 """Seconds that an offer may wait for its rate before it is refused."""
 LOOK_S = 1.0
 """What a wait depends on may change with time alone; so often it is looked at."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """How much an instance takes in.
-
-    Args:
-        block_interval_s: seconds after which a block goes to Kafka.
-        block_bytes: a block of this size goes at once.
-        buffer_bytes: bytes of records that wait or are on their way; beyond it the source is not read. A record counts as its
-            key, its value and 512 bytes.
-        max_record_bytes: a longer record is refused by name.
-        max_rate: records/s; None: no limit.
-        backpressure: what else limits them, by how the pipeline does that loads the topic.
-    """
-
-    block_interval_s: float = 0.2
-    block_bytes: int = 1 << 20
-    buffer_bytes: int = 16 << 20
-    _: KW_ONLY
-    max_record_bytes: int = 1 << 20
-    max_rate: float | None = None
-    backpressure: Backpressure = field(default_factory=Backpressure)
 
 
 @dataclass(eq=False, slots=True)
@@ -114,29 +91,27 @@ class Intake:
     """The buffer of one instance, and the task that empties it.
 
     Args:
-        receiver: name of the receiver.
+        receiver: what its file holds, how much is taken in among it.
         instance: which instance of it, from 0.
         host: the host that it runs on.
-        limits: how much is taken in.
         sender: what delivers the blocks.
         report: takes an error for the log.
         resumes: whether the source reads again what was not delivered.
     """
 
-    receiver: str
+    receiver: Receiver
     instance: int
     host: str
     _: KW_ONLY
-    limits: Limits
     sender: Sender
     report: Callable[[TidegateError], None]
     resumes: bool = False
     counts: LeaseReport = field(default_factory=LeaseReport)
 
     def __post_init__(self) -> None:
-        limits = self.limits
-        self._buffer: BlockBuffer[_Entry] = BlockBuffer(limits.block_interval_s, limits.block_bytes, limits.buffer_bytes)
-        self.throttle = Throttle(limits.backpressure, limits.max_rate)
+        of = self.receiver
+        self._buffer: BlockBuffer[_Entry] = BlockBuffer(of.block.interval, of.block.bytes, of.buffer_bytes)
+        self.throttle = Throttle(of.backpressure, of.rate.max)
         self._turn = asyncio.Lock()  # who waits for rate or room first gets it first
         self._changed = asyncio.Event()
         self._wake = asyncio.Event()
@@ -150,7 +125,7 @@ class Intake:
     @property
     def name(self) -> str:
         """The receiver and which instance of it."""
-        return f"{self.receiver}[{self.instance}]"
+        return f"{self.receiver.name}[{self.instance}]"
 
     @property
     def fill(self) -> float:
@@ -299,10 +274,10 @@ class Intake:
     def _check(self, values: Sequence[bytes]) -> None:
         check_count("records", len(values), least=1)
         longest = max(map(len, values))
-        if longest > self.limits.max_record_bytes:
-            self.counts.refused += sum(len(value) > self.limits.max_record_bytes for value in values)
+        if longest > self.receiver.max_record_bytes:
+            self.counts.refused += sum(len(value) > self.receiver.max_record_bytes for value in values)
             raise RecordRefused(
-                f"a record of {longest} bytes is longer than {self.limits.max_record_bytes}",
+                f"a record of {longest} bytes is longer than {self.receiver.max_record_bytes}",
                 fix="Raise max_record_bytes of the receiver, or send smaller records",
                 bytes=longest,
             )
@@ -354,7 +329,7 @@ class Intake:
 
     # ---- out
 
-    async def _next(self) -> Block[_Entry] | None:
+    async def _next(self) -> RecordBlock[_Entry] | None:
         while True:
             now_s = _now_s()
             block = self._buffer.cut(math.inf if self._hurried.is_set() or self._closing else now_s)
@@ -365,7 +340,7 @@ class Intake:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), None if due_s == math.inf else max(0.0, due_s - now_s))
 
-    async def _deliver(self, block: Block[_Entry]) -> None:
+    async def _deliver(self, block: RecordBlock[_Entry]) -> None:
         """Send a block until each of its records is acknowledged, refused, or given up."""
         self.counts.blocks += 1
         records, owners = self._records(block)
@@ -397,15 +372,15 @@ class Intake:
         finally:
             self._sent_s = math.inf
 
-    def _records(self, block: Block[_Entry]) -> tuple[list[Outgoing], list[_Entry]]:
+    def _records(self, block: RecordBlock[_Entry]) -> tuple[list[Outgoing], list[_Entry]]:
         """The records of a block, and the entry of each; none of an entry whose sender has gone."""
-        name = f"{self.receiver}-{self.instance}-{self._run}-{self.counts.blocks}"
+        name = f"{self.receiver.name}-{self.instance}-{self._run}-{self.counts.blocks}"
         records: list[Outgoing] = []
         owners: list[_Entry] = []
         for entry in block.items:
             if entry.ticket.cancelled():
                 continue
-            shared = headers_of(self.receiver, self.instance, self.host, entry.received_at_ms, name)
+            shared = headers_of(self.receiver.name, self.instance, self.host, entry.received_at_ms, name)
             owners += [entry] * len(entry.values)
             if entry.idempotency_key is None and not entry.record_keys:
                 records += [Outgoing(value, entry.key, entry.stream, shared) for value in entry.values]

@@ -20,33 +20,17 @@ import struct
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tidegate.core.model.addresses import is_loopback
 from tidegate.core.model.errors import ConfigError, SourceUnavailable
+from tidegate_receivers.config.receiver import Tls
 
 BACKLOG = 1024
 HANDSHAKE_S = 10.0
 SO_ATTACH_REUSEPORT_CBPF = 51
 BPF_RETURN = 6
-
-
-@dataclass(frozen=True)
-class Tls:
-    """PEM files.
-
-    Args:
-        certificate: own certificate, with its chain; a server needs it.
-        key: its key, without a password.
-        ca: who signs the other side's certificates. A server that has it demands one of each client; a client without it trusts
-            the system's.
-    """
-
-    certificate: Path | None = None
-    key: Path | None = None
-    ca: Path | None = None
 
 
 def check_listener(host: str, port: int, tls: Tls | None, *, token: str | None = None) -> None:
@@ -106,7 +90,7 @@ def _context(context: ssl.SSLContext, tls: Tls, *, demand: bool) -> ssl.SSLConte
         if tls.ca is not None:
             context.load_verify_locations(tls.ca)
     except (OSError, ssl.SSLError) as error:
-        names = ", ".join(str(path) for path in (tls.certificate, tls.key, tls.ca) if path is not None)
+        names = ", ".join(filter(None, (tls.certificate, tls.key, tls.ca)))
         why = error.strerror or type(error).__name__
         raise ConfigError(f"tls: {why} ({names})", fix="Give PEM files that can be read") from None
     if demand:

@@ -1,6 +1,6 @@
 '''Receivers of one's own: a class with two methods.
 
-    class Heartbeat(Receiver):
+    class Heartbeat(RecordSource):
         """A record every ten seconds."""
 
         async def on_start(self) -> None:
@@ -23,12 +23,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, ClassVar
 
 from tidegate.core.model.errors import ReceiverError, RecordRefused, RequestError, SourceUnavailable, TidegateError
-from tidegate_receivers.runtime.intake import Intake, Limits, Ticket
+from tidegate_receivers.runtime.intake import Intake, Ticket
 
 GOES_ON = "The receiver goes on"
 
 
-class Receiver:
+class RecordSource:
     """Takes in what a source has. See this module for a complete example."""
 
     resumes: ClassVar[bool] = False
@@ -94,11 +94,6 @@ class Receiver:
         if self._intake is None:
             raise RequestError("the receiver is not running", fix="Let `tidegate_receivers.runtime.supervisor.serve` run it")
         return self._intake
-
-    @property
-    def limits(self) -> Limits:
-        """How much the receiver may take in."""
-        return self.intake.limits
 
     # ---- for the supervisor
 

@@ -18,14 +18,15 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.model.errors import NotDelivered, TidegateError
+from tidegate_receivers.config.receiver import Receiver
 from tidegate_receivers.rules.lifecycle import Event, Restarts, State, after
 from tidegate_receivers.rules.records import Sender
 from tidegate_receivers.runtime.backpressure import Heard
-from tidegate_receivers.runtime.intake import Intake, LeaseReport, Limits
+from tidegate_receivers.runtime.intake import Intake, LeaseReport
 from tidegate_receivers.runtime.producer import KafkaSender
-from tidegate_receivers.runtime.receiver import GOES_ON, Receiver, as_error
+from tidegate_receivers.runtime.receiver import GOES_ON, RecordSource, as_error
 
-__all__ = ["Lease", "LeaseReport", "Limits", "Status", "serve"]
+__all__ = ["Lease", "LeaseReport", "Status", "serve"]
 
 STATUS_S = 2.0
 """How often a watcher hears how the instance does."""
@@ -42,21 +43,17 @@ class Lease:
     """What one instance is told for one run.
 
     Args:
-        receiver: name of the receiver.
+        receiver: what its file holds.
         instance: which instance of it, from 0.
         host: the host that runs it, for the headers of its records.
-        topic: where its records go.
         until_s: epoch s at which it stops accepting. A clock that is set while it runs does not change its length.
-        drain_s: seconds that the delivery of what it has stored may take after that.
     """
 
-    receiver: str
+    receiver: Receiver
     instance: int
     host: str
     _: KW_ONLY
-    topic: str
     until_s: float
-    drain_s: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,10 +79,9 @@ class Status:
     deaf: bool = False
 
 
-async def serve(  # noqa: PLR0913 - each is a part that a test replaces, or a thing that a lease needs
-    source: Receiver,
+async def serve(
+    source: RecordSource,
     lease: Lease,
-    limits: Limits,
     *,
     producer: Mapping[str, str],
     stop: asyncio.Event,
@@ -99,16 +95,15 @@ async def serve(  # noqa: PLR0913 - each is a part that a test replaces, or a th
     Args:
         source: what takes in records.
         lease: which instance, and until when.
-        limits: how much it may take in.
         producer: the Kafka connection in librdkafka's names.
         stop: ends the lease early.
         tell: takes a sentence for the log; it contains no secret of the connection.
         sender: delivers the blocks; None: a Kafka producer.
-        downstream: tells what the back-pressure of `limits` goes by; it may take long, and raise anything.
+        downstream: tells what the receiver's back-pressure goes by; it may take long, and raise anything.
         watch: hears every `STATUS_S` seconds how the instance does.
     """
-    delivers = sender or KafkaSender(producer, lease.topic, max_record_bytes=limits.max_record_bytes)
-    supervisor = _Supervisor(source, lease, limits, sender=delivers, stop=stop, tell=tell)
+    delivers = sender or KafkaSender(producer, lease.receiver.topic, max_record_bytes=lease.receiver.max_record_bytes)
+    supervisor = _Supervisor(source, lease, sender=delivers, stop=stop, tell=tell)
     try:
         return await supervisor.run(watch, downstream)
     finally:
@@ -120,9 +115,8 @@ class _Supervisor:
 
     def __init__(
         self,
-        source: Receiver,
+        source: RecordSource,
         lease: Lease,
-        limits: Limits,
         *,
         sender: Sender,
         stop: asyncio.Event,
@@ -142,7 +136,6 @@ class _Supervisor:
             lease.receiver,
             lease.instance,
             lease.host,
-            limits=limits,
             sender=sender,
             report=self._report,
             resumes=source.resumes,
@@ -250,7 +243,7 @@ class _Supervisor:
 
     async def _close(self) -> None:
         try:
-            async with asyncio.timeout(self._lease.drain_s):
+            async with asyncio.timeout(self._lease.receiver.drain):
                 await self._source.on_stop()
         except Exception as error:  # noqa: BLE001 - whatever a receiver raises, its records are delivered
             self._report(as_error("the source cannot be closed", error))
@@ -259,13 +252,13 @@ class _Supervisor:
 
     async def _drain(self, delivery: asyncio.Task[None]) -> None:
         """Close the source, and deliver what it has stored, for as long as the drain may take."""
-        until_s = time.monotonic() + self._lease.drain_s
+        until_s = time.monotonic() + self._lease.receiver.drain
         if self._state is State.STARTED:
             self._closing = asyncio.ensure_future(self._close())
         self._move(Event.STOP)
         self._intake.hurry()
         if self._closing is not None:
-            await asyncio.wait({self._closing}, timeout=self._lease.drain_s)
+            await asyncio.wait({self._closing}, timeout=self._lease.receiver.drain)
             await _cancelled(self._closing)
         await self._source.end_tasks()
         self._intake.close()
@@ -276,7 +269,7 @@ class _Supervisor:
         if lost := self._intake.counts.undelivered:
             self._report(
                 NotDelivered(
-                    f"{lost} records were not acknowledged within the drain of {self._lease.drain_s:g} s",
+                    f"{lost} records were not acknowledged within the drain of {self._lease.receiver.drain:g} s",
                     fix="See the broker's log; lengthen the drain, or let the sender send them again",
                     records=lost,
                 )

@@ -33,7 +33,7 @@ from typing import IO, Any, cast
 from tidegate.core.model.errors import ConfigError, RecordRefused, SourceUnavailable
 from tidegate_receivers.rules.records import LineSplitter
 from tidegate_receivers.runtime.intake import Ticket
-from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.runtime.receiver import RecordSource
 
 CHUNK_BYTES = 131_072
 HEAD_BYTES = 256
@@ -150,7 +150,7 @@ class _File:
 
 
 @dataclass(eq=False, kw_only=True)
-class FileSource(Receiver):
+class FileSource(RecordSource):
     r"""Lines of a file that grows; a line ends with `\n` or `\r\n`.
 
     A rotated file is read to its end before its successor, which is looked for in the same folder under a longer name
@@ -180,7 +180,7 @@ class FileSource(Receiver):
             raise ConfigError("path and state_path are the same file", fix="Name another file in state_path")
 
     async def on_start(self) -> None:
-        """As `Receiver`."""
+        """As `RecordSource`."""
         place = self._load()
         if place is None:  # what rotates before the first acknowledgement is looked for from here
             place = self._begin()
@@ -279,7 +279,7 @@ class FileSource(Receiver):
         Returns:
             Up to where it was read, and whether that is its end; otherwise it has been truncated.
         """
-        longest = self.limits.max_record_bytes
+        longest = self.intake.receiver.max_record_bytes
         splitter, seen_s = LineSplitter(longest), time.monotonic()
         place = _place(opened, offset)  # behind the last line that was stored
         while True:

@@ -31,12 +31,12 @@ from dataclasses import dataclass, field
 from aiohttp import HttpVersion11, hdrs, web
 
 from tidegate.core.model.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
-from tidegate_receivers.config.receiver import Http
+from tidegate_receivers.config.receiver import Http, Tls
 from tidegate_receivers.rules.blocks import MEMORY_BYTES
 from tidegate_receivers.rules.records import CONTENT_TYPES, field_key, records_of
 from tidegate_receivers.runtime.intake import Ticket
-from tidegate_receivers.runtime.listening import Listener, Tls, check_listener, server_context
-from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.runtime.listening import Listener, check_listener, server_context
+from tidegate_receivers.runtime.receiver import RecordSource
 
 MAX_HEADERS, MAX_HEADER_BYTES = 64, 4096
 """Of a request. They are held before it is known who sends, for each connection."""
@@ -47,7 +47,7 @@ _LATE = "late"
 
 
 @dataclass(eq=False, kw_only=True)
-class HttpSource(Receiver):
+class HttpSource(RecordSource):
     """POST requests of JSON; see this module for the answers.
 
     Args:
@@ -92,7 +92,7 @@ class HttpSource(Receiver):
         return self._listener.port if self._listener is not None else None
 
     async def on_start(self) -> None:
-        """As `Receiver`."""
+        """As `RecordSource`."""
         context = server_context(self.tls)
         self._closing, self._held_bytes, self._peers = False, 0, {}
         self._server = web.Server(
@@ -103,13 +103,13 @@ class HttpSource(Receiver):
             max_headers=MAX_HEADERS,
             max_field_size=MAX_HEADER_BYTES,
         )
-        listener = Listener(self.host, self.port, self.intake.receiver, self.intake.instance)
+        listener = Listener(self.host, self.port, self.intake.receiver.name, self.intake.instance)
         await listener.start(self._server, context, self.max_connections, self.report_error)
         self._listener = listener
         self.spawn(self._sweep(self._server))
 
     async def on_stop(self) -> None:
-        """As `Receiver`. Requests that have begun are answered."""
+        """As `RecordSource`. Requests that have begun are answered."""
         self._closing = True
         if self._listener is not None:
             await self._listener.stop()
@@ -177,7 +177,7 @@ class HttpSource(Receiver):
         parts: list[bytes] = []
         try:
             await self._read(request, parts)
-            records = records_of(b"".join(parts), request.content_type, self.limits.buffer_bytes // MEMORY_BYTES)
+            records = records_of(b"".join(parts), request.content_type, self.intake.receiver.buffer_bytes // MEMORY_BYTES)
             wait_s = await self.intake.pace(len(records)) if records else 0.0
             if wait_s:
                 return _response(
@@ -223,7 +223,7 @@ class HttpSource(Receiver):
         self._held_bytes += len(part)
         if size > self.http.max_body_bytes:
             raise RecordRefused(f"a body has at most {self.http.max_body_bytes} bytes", fix="Send several requests")
-        if size < self._held_bytes > self.limits.buffer_bytes:
+        if size < self._held_bytes > self.intake.receiver.buffer_bytes:
             raise Overloaded("too many bodies are held", fix="Send the request again a moment later")
         return size
 

@@ -15,23 +15,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tidegate.core.model.errors import SourceUnavailable
+from tidegate_receivers.config.receiver import Tls
 from tidegate_receivers.rules.records import LineSplitter
 from tidegate_receivers.runtime.listening import (
     HANDSHAKE_S,
     Listener,
-    Tls,
     check_listener,
     check_peer,
     client_context,
     server_context,
 )
-from tidegate_receivers.runtime.receiver import Receiver
+from tidegate_receivers.runtime.receiver import RecordSource
 
 CHUNK_BYTES = 65_536
 POLL_S = 0.01
 
 
-async def land_lines(source: Receiver, reader: asyncio.StreamReader, *, stream: int, idle_s: float | None, peer: str) -> None:
+async def land_lines(
+    source: RecordSource, reader: asyncio.StreamReader, *, stream: int, idle_s: float | None, peer: str
+) -> None:
     """Store the lines of a stream until it ends. It reads on when the lines before are stored, which is what slows the sender.
 
     Args:
@@ -45,7 +47,7 @@ async def land_lines(source: Receiver, reader: asyncio.StreamReader, *, stream: 
         TimeoutError: it was idle.
         OSError: the connection was lost.
     """
-    longest = source.limits.max_record_bytes
+    longest = source.intake.receiver.max_record_bytes
     splitter = LineSplitter(longest)
     try:
         while True:
@@ -82,7 +84,7 @@ async def end_streams(streams: Mapping[asyncio.StreamWriter, asyncio.Task[None]]
 
 
 @dataclass(eq=False, kw_only=True)
-class TcpServerSource(Receiver):
+class TcpServerSource(RecordSource):
     r"""Lines over TCP; a line ends with `\n` or `\r\n`, and one that does not end is no record.
 
     Args:
@@ -117,15 +119,15 @@ class TcpServerSource(Receiver):
         return self._listener.port if self._listener is not None else None
 
     async def on_start(self) -> None:
-        """As `Receiver`."""
+        """As `RecordSource`."""
         context = server_context(self.tls)
         self._accepted.clear()
-        listener = Listener(self.host, self.port, self.intake.receiver, self.intake.instance)
+        listener = Listener(self.host, self.port, self.intake.receiver.name, self.intake.instance)
         await listener.start(self._protocol, context, self.max_connections, self.report_error)
         self._listener = listener
 
     async def on_stop(self) -> None:
-        """As `Receiver`. What was sent before is stored before it ends."""
+        """As `RecordSource`. What was sent before is stored before it ends."""
         if self._listener is not None:
             await self._listener.stop()
             self._listener = None
@@ -158,7 +160,7 @@ class TcpServerSource(Receiver):
 
 
 @dataclass(eq=False)
-class SocketSource(Receiver):
+class SocketSource(RecordSource):
     r"""Lines of a server; a line ends with `\n` or `\r\n`, and one that does not end is no record.
 
     When the server refuses, resets or ends the connection, the receiver connects again after its delay.
@@ -183,7 +185,7 @@ class SocketSource(Receiver):
         check_peer(self.host, self.port, self.tls)
 
     async def on_start(self) -> None:
-        """As `Receiver`."""
+        """As `RecordSource`."""
         context = client_context(self.tls)
         try:
             reader, writer = await asyncio.open_connection(
@@ -201,7 +203,7 @@ class SocketSource(Receiver):
         self._streams = {writer: self.spawn(self._read(reader))}
 
     async def on_stop(self) -> None:
-        """As `Receiver`. What was sent before is stored before it ends."""
+        """As `RecordSource`. What was sent before is stored before it ends."""
         streams, self._streams = self._streams, {}
         await end_streams(streams, self.linger_s)
 
