@@ -108,7 +108,7 @@ def planned_job(pipeline: Pipeline, saved: SavedRange, kafka_options: Mapping[st
     """The order of a batch as its task would give it."""
     load, reads = saved.load, (saved.load.nonempty, pipeline.transform, pipeline.sink.table, kafka_options)
     job = load_job(pipeline.name, load.seq, load.run_id, *reads, topic_ids=load.topic_ids, generation=load.generation)
-    return changed(job, identity=pipeline.identity)
+    return changed(job, identity=pipeline.identity, sink=pipeline.sink.kind)
 
 
 def range_of(  # noqa: PLR0917 - in the order of a plan

@@ -107,20 +107,22 @@ def test_a_load_reads_the_topics_that_were_planned_and_no_others_of_their_names(
     run.execute(finish_of(PIPELINE))
 
 
-def test_a_load_knows_the_names_that_its_pipeline_had(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As its plan found them in the table: of a batch, and of a chunk of a replay."""
+def test_a_load_knows_the_kind_of_its_table_and_the_names_that_its_pipeline_had(
+    sink: FakeReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The names as its plan found them in the table: of a batch, and of a chunk of a replay."""
     sink.renamed = {"old": "p"}
-    seen: list[tuple[str, ...]] = []
+    seen: list[tuple[str, tuple[str, ...]]] = []
     real = FakeRunner.run
 
     def run(self: FakeRunner, job: LoadJob) -> LoadResult:
-        seen.append(job.formerly)
+        seen.append((job.sink, job.formerly))
         return real(self, job)
 
     monkeypatch.setattr(FakeRunner, "run", run)
-    batch(Run("r1"))
+    batch(Run("r1"), pipeline=replace(PIPELINE, sink=Sink(TABLE, kind="memory")))
     replayed(Run("again", {"batches": "1"}))
-    assert seen == [("old",), ("old",)]
+    assert seen == [("memory", ("old",)), ("iceberg", ("old",))]
 
 
 @pytest.mark.parametrize("edited", [json.dumps, lambda plan: plan, lambda _: {"key": 7}, lambda _: 7], ids=str)

@@ -30,12 +30,15 @@ from pyspark.sql.types import (
 )
 
 import tidegate.spark.load
+import tidegate.testing.sinks
 from tests.records import changed, load_job
 from tests.spark.log import logged
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
+from tidegate.core.config.sinks import KINDS
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.testing.sinks import MEMORY
 from tidegate_local.jars import ensure_jars
 
 RECORDS = StructType(
@@ -246,8 +249,9 @@ def load(
         return logged(spark, there, F.format_string('{"id": %d}', "id"), int(options.get(PARTS, 1)))
 
     monkeypatch.setattr(tidegate.spark.load, "read_ranges", read)
-    monkeypatch.setattr(tidegate.spark.load, "sink_of", sink.writer)
-    return lambda job: tidegate.spark.load.load_range(spark, job, spark_jobs=spark_jobs)
+    monkeypatch.setitem(KINDS, MEMORY.name, MEMORY)
+    monkeypatch.setattr(tidegate.testing.sinks, "TABLES", {})
+    return lambda job: tidegate.spark.load.load_range(spark, replace(job, sink=sink.kind), spark_jobs=spark_jobs)
 
 
 @pytest.fixture

@@ -2,32 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
 from pyspark.sql import SparkSession
 
-from tidegate.core.state.jobs import LoadJob
+from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.state.receipt import Receipt
 from tidegate.sinks.iceberg.summary import owners_in
-from tidegate.sinks.port import SinkWriter
-from tidegate.sinks.registry import sink_of
-from tidegate.testing.sinks import MemorySink, MemoryTable
+from tidegate.testing import sinks
+from tidegate.testing.sinks import MEMORY
 
 Batches = dict[int, list[tuple[int, int, int]]]
 
 
 class SinkUnderTest(Protocol):
-    """A sink as a test sees it. `steps` are the phases of a write that only this sink has.
+    """A sink as a test sees it. `kind` is its name; `steps` are the phases of a write that only this sink has.
 
     `writes_whole_files` says that older rows beside a range may be written again, and are counted as kept.
     """
 
+    kind: ClassVar[str]
     steps: ClassVar[frozenset[str]]
     writes_whole_files: ClassVar[bool]
-
-    def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
-        """As `tidegate.sinks.registry.sink_of`."""
 
     def exists(self, table: str) -> bool:
         """Whether there is such a table."""
@@ -50,11 +47,9 @@ class Iceberg:
     """Tables of the catalog `lake`."""
 
     spark: SparkSession
+    kind: ClassVar[str] = ICEBERG.name
     steps: ClassVar[frozenset[str]] = frozenset({"look"})
     writes_whole_files: ClassVar[bool] = True
-
-    def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
-        return sink_of(job, spark)
 
     def exists(self, table: str) -> bool:
         return self.spark.catalog.tableExists(table)
@@ -77,27 +72,24 @@ class Iceberg:
 class Memory:
     """Lists of rows in this process."""
 
-    tables: dict[str, MemoryTable] = field(default_factory=dict)
+    kind: ClassVar[str] = MEMORY.name
     steps: ClassVar[frozenset[str]] = frozenset()
     writes_whole_files: ClassVar[bool] = False
 
-    def writer(self, job: LoadJob, spark: SparkSession) -> SinkWriter:
-        return MemorySink(self.tables, job.table)
-
     def exists(self, table: str) -> bool:
-        return table in self.tables
+        return table in sinks.TABLES
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return [dict(row) for row in self.tables[table].rows]
+        return [dict(row) for row in sinks.TABLES[table].rows]
 
     def commits(self, table: str) -> int:
-        return len(self.tables[table].commits)
+        return len(sinks.TABLES[table].commits)
 
     def roll_back(self, table: str, receipt: Receipt) -> None:
-        self.tables[table].roll_back(receipt.snapshot)
+        sinks.TABLES[table].roll_back(receipt.snapshot)
 
     def owners(self, table: str) -> set[str]:
-        return self.tables[table].owners
+        return sinks.TABLES[table].owners
 
 
 def ids(sink: SinkUnderTest, table: str) -> list[int]:

@@ -1,10 +1,11 @@
 """The laws of `SinkWriter`, each shown by whole loads, for every adapter and for the sink in memory.
 
-A new adapter is one more class of `sinks_under_test` and one more parameter of the fixture `sink`.
+A new kind is one more class of `sinks_under_test` and one more parameter of the fixture `sink`.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -13,12 +14,16 @@ from functools import partial
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.records import changed
+from tests.records import changed, planned_job
 from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest, expected, held, ids
+from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.model.errors import SinkMisfit, TableLost, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed
+from tidegate.sinks.registry import reader_of
+from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
@@ -43,6 +48,31 @@ def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(sink: SinkUnderTest, 
     assert result.receipt.write.transform.startswith("shapes:plain@")
     assert set(result.seconds) == {"lookup", "prepare", "write", "receipt"} | sink.steps
     assert LoadResult.from_json(result.to_json()) == result
+
+
+@pytest.mark.usefixtures("reader")  # names the catalog to Iceberg's
+def test_batches_go_where_the_kind_of_the_file_says_from_plan_to_commit(sink: SinkUnderTest, load: Load, table: str) -> None:
+    """Planned by what its reader says, written by its writer, committed by its receipt; and a lost table is noticed."""
+    into = {"table": table, "kind": sink.kind}
+    settings = {"source": {"topics": ["orders"]}, "transform": "shapes:plain", "sink": into, "limits": {"max_records": 20}}
+    pipeline = parse_pipeline("orders", settings, file="orders.yaml")
+    store, brokers, reader = MemoryStore(), FakeBrokers(latest={PARTITION: 30}), reader_of(pipeline.sink.kind)
+
+    def plan(run_id: str) -> Planned:
+        now_ms = time.time_ns() // 1_000_000
+        planned = plan_batch(pipeline, run_id, Request(), store=store, brokers=brokers, sink=reader, now_ms=now_ms)
+        assert isinstance(planned, Planned)
+        return planned
+
+    for run_id, end in (("run1", 20), ("run2", 30)):
+        planned = plan(run_id)
+        result = load(planned_job(pipeline, planned.saved, {"kafka.bootstrap.servers": "nowhere:1"}))
+        _, cursor, moved = commit_batch(pipeline, planned.key, result.receipt, store=store)
+        assert (moved, cursor.at.offsets, ids(sink, table)) == (True, {PARTITION: end}, list(range(end)))
+        assert reader.receipts(table, "orders")[-1] == result.receipt
+    sink.roll_back(table, reader.receipts(table, "orders")[0])
+    with pytest.raises(TableLost, match="does not hold batch 2 of orders"):
+        plan("run3")
 
 
 def test_a_landed_batch_is_found_and_not_written_again(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:

@@ -109,6 +109,9 @@ class FakeRemote:
         world.run("run1")
         self.store, self.sink, self.active = world.store, world.sink, dict[str, list[str]]()
 
+    def reader(self, _: Pipeline) -> Any:
+        return self.sink
+
     def active_runs(self, dag: str) -> list[str]:
         return self.active.get(dag, [])
 

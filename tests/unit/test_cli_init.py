@@ -212,7 +212,7 @@ def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypa
     add(project, "new", "transform: rows:f")
     sink = FakeReader(owners=frozenset({"old"}))
     api = SimpleNamespace(pool_slots=lambda _: 1, parallelism=lambda: 32)
-    remote = SimpleNamespace(store=MemoryStore(), sink=sink, api=api)
+    remote = SimpleNamespace(store=MemoryStore(), reader=lambda _: sink, api=api)
     monkeypatch.setattr(check, "open_remote", lambda _: nullcontext(remote))
     assert "table lake.a.new belongs to pipeline old, not to new" in checked(project, 1)
     sink.away = True

@@ -119,6 +119,9 @@ class FakeRemote:
         load = write_of("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})
         self.sink.found.append(Receipt(load, 10, 1, rows=1))
 
+    def reader(self, _pipeline: Pipeline) -> FakeReader:
+        return self.sink
+
     def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
         if self.fault is not None:
             raise self.fault

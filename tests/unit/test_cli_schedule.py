@@ -83,6 +83,7 @@ class FakeRemote:
     ran: list[dict[str, str]] = field(default_factory=lambda: RAN)
 
     def __post_init__(self) -> None:
+        self.reader = lambda _: self.sink
         self.brokers, self.active_runs, self.runs = lambda _: self.log, lambda _: self.active, lambda _: self.ran
         self.page = lambda path: None if self.no_page else f"https://airflow/base/{path}"
         self.ledger.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))

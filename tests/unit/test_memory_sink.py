@@ -3,28 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from pkgutil import resolve_name
 from typing import Any, cast
 
 import pytest
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
 from tests.records import changed, load_job, write_of
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.config.pipeline import Sink
-from tidegate.core.config.sinks import ICEBERG, Replaces
+from tidegate.core.config.sinks import ICEBERG, KINDS, Replaces
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.columns import BATCH
 from tidegate.core.model.errors import ConfigError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.jobs import LoadJob
+from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Receipt
 from tidegate.sinks.identity import ByBatch, ByOrigin, Identity
 from tidegate.sinks.origin import ORIGIN
 from tidegate.sinks.port import Phases
-from tidegate.testing.sinks import MemorySink, MemoryTable
+from tidegate.sinks.registry import maintain, reader_of, sink_of
+from tidegate.testing.contracts.sink_reader import SinkReaderContract
+from tidegate.testing.sinks import MEMORY, TABLES, MemoryReader, MemorySink, MemoryTable
 
 ID = StructField("id", IntegerType())
 BY_ORIGIN = StructType([ID, *(StructField(name, kind) for name, kind in ORIGIN.items())])
@@ -157,7 +160,67 @@ def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
     assert caught.value.fields["columns"] == "ID, size, extra, shop"
 
 
-PIPELINE = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}
+PIPELINE: dict[str, Any] = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}
+
+
+class CommittedRows:
+    """A table of the sink in memory, as the laws of readers make it."""
+
+    name = "t"
+
+    def __init__(self) -> None:
+        self.made = MemoryTable(schema=BY_ORIGIN, owners=set())
+        self.tables = {self.name: self.made}
+
+    def commit(self, properties: Mapping[str, str], *offsets: int, kept: int = 0) -> int:
+        rows = (*self.made.rows, *({"_kafka_offset": offset} for offset in offsets))
+        return self.made.commit(properties, rows, made=len(offsets) - kept, kept=kept).snapshot
+
+    def roll_back(self, snapshot: int) -> None:
+        self.made.roll_back(snapshot)
+
+    def expire(self, snapshot: int) -> None:
+        self.made.commits = [commit for commit in self.made.commits if commit.made.snapshot != snapshot]
+
+    def own(self, pipeline: str) -> None:
+        self.made.owners.add(pipeline)
+
+    def drop(self) -> None:
+        self.tables.clear()
+
+
+class TestMemoryReader(SinkReaderContract):
+    @pytest.fixture
+    def table(self) -> CommittedRows:
+        return CommittedRows()
+
+    @pytest.fixture
+    def reader(self, table: CommittedRows) -> MemoryReader:
+        return MemoryReader(table.tables)
+
+    @pytest.fixture
+    def unreachable(self) -> tuple[MemoryReader, str]:
+        return MemoryReader({}, away=True), "t"
+
+
+def test_the_parts_of_each_kind_are_where_it_says() -> None:
+    """They are named as texts, so that a reader is imported without Spark."""
+    assert all(callable(resolve_name(part)) for part in (ICEBERG.reader, ICEBERG.writer, ICEBERG.maintain))
+
+
+def test_what_is_called_is_of_the_kind_that_a_job_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kind that a test has added, too."""
+    monkeypatch.setitem(KINDS, MEMORY.name, MEMORY)
+    spark = cast("SparkSession", None)
+    assert reader_of(MEMORY.name) == MemoryReader(TABLES)
+    assert sink_of(changed(job_of(1, at(0, 1)), sink=MEMORY.name), spark) == MemorySink(TABLES, "memory")
+    assert maintain(spark, MaintenanceJob("p", "t", "compact", now_ms=1, sink=MEMORY.name)) == Maintained("compact")
+
+
+def test_a_file_names_a_kind_that_there_is() -> None:
+    """The JSON Schema says the same."""
+    with pytest.raises(ConfigError, match=r'sink\.kind: expected "iceberg", got "memory"'):
+        parse_pipeline("orders", {**PIPELINE, "sink": {**PIPELINE["sink"], "kind": "memory"}}, file="orders.yaml")
 
 
 @pytest.mark.parametrize(
@@ -175,9 +238,10 @@ def test_a_sink_takes_the_pipelines_whose_rows_it_can_replace(
     monkeypatch: pytest.MonkeyPatch, replaces: Replaces, identity: str, refusal: str | None
 ) -> None:
     """When the file is checked; the message has the setting that would fit. Iceberg replaces any range."""
-    monkeypatch.setattr(Sink, "kind", replace(ICEBERG, name="other", replaces=replaces))
+    monkeypatch.setitem(KINDS, "other", replace(ICEBERG, name="other", replaces=replaces))
+    file = {**PIPELINE, "sink": {**PIPELINE["sink"], "kind": "other"}, "identity": identity}
     with nullcontext() if refusal is None else pytest.raises(ConfigError, match=rf"orders\.yaml: sink: {refusal}"):
-        assert parse_pipeline("orders", {**PIPELINE, "identity": identity}, file="orders.yaml").identity == identity
+        assert parse_pipeline("orders", file, file="orders.yaml").identity == identity
 
 
 def test_each_kind_says_how_its_tables_are_named() -> None:

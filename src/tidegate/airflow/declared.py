@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, fields
 
 from tidegate.core.config.names import LONGEST_POOL, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.watermarks import IsolationLevel
 
 MARK = "tidegate"
@@ -28,6 +29,7 @@ class Declared:
     pool: str
     slots: int
     table: str = ""
+    sink: str = ICEBERG.name
     connection: str = ""
     isolation_level: IsolationLevel = "read_committed"
     interval_s: float | None = None
@@ -46,6 +48,7 @@ class Declared:
             pool=pipeline.pool,
             slots=pipeline.sink.slots,
             table=pipeline.sink.table,
+            sink=pipeline.sink.kind,
             connection=pipeline.source.connection,
             isolation_level=pipeline.source.isolation_level,
             interval_s=pipeline.fixed_interval_s,

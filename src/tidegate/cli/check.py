@@ -164,7 +164,7 @@ def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
 
 
 def _table_fault(pipeline: Pipeline, remote: Remote) -> str:
-    return str(misfit_of(pipeline, remote.store, remote.sink) or "")
+    return str(misfit_of(pipeline, remote.store, remote.reader(pipeline)) or "")
 
 
 def tell_servers(api: AirflowApi) -> bool:

@@ -45,7 +45,7 @@ def rename_command(
         for pipeline in (replace(this, name=old), this):
             for dag in (pipeline.name, pipeline.replay_dag, pipeline.maintain_dag):
                 refuse_while_running(remote, replace(this, name=dag), "a pipeline is renamed only while nothing runs")
-        moved = rename(old, this, store=remote.store, sink=remote.sink, move_owner=move_owner)
+        moved = rename(old, this, store=remote.store, sink=remote.reader(this), move_owner=move_owner)
         saved = Ledger(remote.store, new)
         cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new, seq=0)
         if this.group is None and cursor.at.offsets:

@@ -44,7 +44,7 @@ def reload_command(
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         remote.cursor(this)  # refused where the pipeline has not run yet
-        cursor, missing = missing_now(this, store=remote.store, sink=remote.sink)
+        cursor, missing = missing_now(this, store=remote.store, sink=remote.reader(this))
         left, replayed = missing, None
         if missing is not None and not as_json:
             _print_missing(this, missing)
@@ -54,7 +54,7 @@ def reload_command(
             )
             params = {"offsets": selection_to_json(retained)}
             replayed = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
-            _, left = missing_now(this, store=remote.store, sink=remote.sink)
+            _, left = missing_now(this, store=remote.store, sink=remote.reader(this))
     if as_json:
         replay = None if replayed is None else asdict(replayed)
         said = {"pipeline": this.name, "missing": _to_json(missing), "left": _to_json(left), "replay": replay}
@@ -116,7 +116,7 @@ def rebuild_command(
         view = restore(
             this,
             store=remote.store,
-            sink=remote.sink,
+            sink=remote.reader(this),
             accept_gaps=accept_gaps,
             save=not dry_run,
         )

@@ -156,7 +156,7 @@ def _planned(pipeline: Pipeline, request: ReplayRequest, remote: Remote) -> Plan
         request,
         store=remote.store,
         brokers=remote.brokers(pipeline),
-        sink=remote.sink,
+        sink=remote.reader(pipeline),
         now_ms=now_ms(),
         save=False,
     )

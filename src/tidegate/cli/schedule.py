@@ -57,7 +57,7 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
             Request(),
             store=remote.store,
             brokers=remote.brokers(this),
-            sink=remote.sink,
+            sink=remote.reader(this),
             now_ms=now_ms(),
             save=False,
         )
@@ -135,7 +135,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
 
 def _of_table(pipeline: Pipeline, remote: Remote) -> tuple[str | None, str | None]:
     """Why the table needs maintenance, and that it is lost."""
-    evidence = read_evidence(pipeline, remote.store, remote.sink)
+    evidence = read_evidence(pipeline, remote.store, remote.reader(pipeline))
     due = advice(pipeline, evidence.current, now_ms=now_ms())
     _, missing = missing_by(evidence)
     return due, None if missing is None else missing.lost_by(pipeline.name, pipeline.sink.table).message
@@ -164,7 +164,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
-        accepted, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
+        accepted, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.reader(this))
     if as_json:
         out.print_json(json.dumps({**accepted.to_json(), "dropped": [saved.load.run_id for saved in dropped]}))
         return
@@ -198,7 +198,7 @@ def accept_table_command(
     """
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        accepted = (accept_foreign if foreign else accept_table)(this, store=remote.store, sink=remote.sink)
+        accepted = (accept_foreign if foreign else accept_table)(this, store=remote.store, sink=remote.reader(this))
     if as_json:
         out.print_json(json.dumps(accepted.to_json()))
         return
@@ -216,7 +216,7 @@ def accept_recreated_command(pipeline: Name, topic: Topic, project: Project = HE
     """Let the next run start a topic anew that was deleted and created again. Rows with the same offsets are replaced."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        accepted = accept_recreated(this, topic, store=remote.store, brokers=remote.brokers(this), sink=remote.sink)
+        accepted = accept_recreated(this, topic, store=remote.store, brokers=remote.brokers(this), sink=remote.reader(this))
     if as_json:
         out.print_json(json.dumps(accepted.to_json()))
         return

@@ -63,13 +63,14 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
 def _began_anew(this: Pipeline, cursor: Cursor, remote: Remote) -> tuple[OffsetRange, ...]:
     ledger = Ledger(remote.store, this.name)
     kept = [ledger.saved_range(key).after for key in ledger.listing().committed(cursor.seq)]
-    return began_anew(cursor, [*kept, *(receipt.load.after for receipt in remote.sink.receipts(this.sink.table, this.name))])
+    receipts = remote.reader(this).receipts(this.sink.table, this.name)
+    return began_anew(cursor, [*kept, *(receipt.load.after for receipt in receipts)])
 
 
 def _verify_batches(this: Pipeline, cursor: Cursor, remote: Remote) -> BatchVerification:
     from tidegate.sinks.iceberg.origins import read_batches  # noqa: PLC0415
 
-    receipts = remote.sink.receipts(this.sink.table, this.name)
+    receipts = remote.reader(this).receipts(this.sink.table, this.name)
     return judge_batches(Ledger(remote.store, this.name), cursor, receipts, read_batches(this.sink.table))
 
 
@@ -113,7 +114,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         watermarks = remote.brokers(this).watermarks(topics, isolation_level=level)
         committed = committed_log(cursor, watermarks)
         compacted = compacted_topics(settings, topics)
-        dedupes = dedupings(remote.sink.receipts(this.sink.table, this.name), this.dedupe)
+        dedupes = dedupings(remote.reader(this).receipts(this.sink.table, this.name), this.dedupe)
         read = with_look_back(committed, watermarks.earliest, dedupes)
         logged = {dedupe: LoggedRepeats(dedupe, read.earliest, cursor.at.starts, compacted=compacted) for dedupe in dedupes}
         total = sum(read.latest[tp] - read.earliest[tp] for tp in read.latest)
@@ -125,7 +126,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             see=[found.see for found in logged.values()],
         )
         progress("reading the table", 0, None)
-        receipts = remote.sink.receipts(this.sink.table, this.name)
+        receipts = remote.reader(this).receipts(this.sink.table, this.name)
         return verify(
             committed,
             log,

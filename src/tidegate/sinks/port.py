@@ -9,12 +9,11 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import ClassVar, Protocol
+from typing import Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
-from tidegate.core.config.sinks import SinkKind
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
@@ -52,8 +51,6 @@ class SinkWriter(Protocol):
 
     A commit counts while the table's current state descends from it: one that was rolled back has not landed.
     """
-
-    kind: ClassVar[SinkKind]
 
     def lookup(self, job: LoadJob) -> Lookup:
         """What the table's receipts say of the load.

@@ -1,20 +1,33 @@
-"""Which adapter writes to a job's table, or maintains it; `readers` says which one reads it. No other module names one."""
+"""What reads, writes and maintains the tables of each kind of sink, as `tidegate.core.config.sinks` names it for the kind."""
 
 from __future__ import annotations
 
-from pyspark.sql import SparkSession
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
 
+from tidegate.core.config.sinks import KINDS
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
-from tidegate.sinks.iceberg import maintenance
-from tidegate.sinks.iceberg.table import IcebergTable
-from tidegate.sinks.port import SinkWriter
+from tidegate.core.state.ports import SinkReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from tidegate.sinks.port import SinkWriter
+
+
+def reader_of(kind: str) -> SinkReader:
+    """What reads tables of this kind, without Spark."""
+    reader: SinkReader = resolve_name(KINDS[kind].reader)()
+    return reader
 
 
 def sink_of(job: LoadJob, spark: SparkSession) -> SinkWriter:
-    """The sink that holds the job's table."""
-    return IcebergTable(spark, job.table)
+    """What writes into the job's table."""
+    writer: SinkWriter = resolve_name(KINDS[job.sink].writer)(spark, job.table)
+    return writer
 
 
 def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     """One step of the maintenance of the job's table; see `tidegate.sinks.iceberg.maintenance.maintain`."""
-    return maintenance.maintain(spark, job)
+    done: Maintained = resolve_name(KINDS[job.sink].maintain)(spark, job)
+    return done

@@ -1,4 +1,7 @@
-"""A sink in memory: `SinkWriter` over lists of rows. It keeps the same laws as the adapters of real sinks.
+"""A second kind of sink: writer, reader and maintenance over lists of rows, which keep the laws of the real ones.
+
+A test adds it by `KINDS["memory"] = MEMORY` (`tidegate.core.config.sinks`). Then a pipeline file may say `sink.kind: memory`,
+and the tables are those in `TABLES` of the process.
 
 Not part of `tidegate.testing.fakes`: this port speaks of DataFrames, so importing it imports pyspark.
 """
@@ -10,16 +13,18 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, ClassVar
+from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructType
 
 from tidegate.core.config.sinks import Replaces, SinkKind
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way, own
+from tidegate.core.model.errors import SinkUnavailable
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.core.state.jobs import LoadJob
-from tidegate.core.state.receipt import Receipt, Write
+from tidegate.core.state.history import NoOrigin, TableCommit, TableHistory
+from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
+from tidegate.core.state.receipt import PIPELINE, Receipt, Write
 from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import check_columns
 from tidegate.sinks.identity import Identity
@@ -31,9 +36,9 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class MemoryCommit:
-    """One commit: its receipt, and all rows that the table holds after it."""
+    """One commit, and all rows that the table holds after it."""
 
-    receipt: Receipt
+    made: TableCommit
     rows: tuple[Row, ...]
 
 
@@ -52,10 +57,33 @@ class MemoryTable:
         """What it holds now."""
         return self.commits[-1].rows if self.commits else ()
 
+    def commit(self, properties: Mapping[str, str], rows: tuple[Row, ...], *, made: int, kept: int = 0) -> TableCommit:
+        """A commit after which the table holds these rows; its load has made so many, and written `kept` older ones again."""
+        parent = self.commits[-1].made.snapshot if self.commits else None
+        self.last_snapshot += 1
+        at_ms = time.time_ns() // 1_000_000
+        commit = TableCommit(self.last_snapshot, at_ms, {**properties}, rows=made, kept=kept, parent=parent)
+        self.commits.append(MemoryCommit(commit, rows))
+        return commit
+
     def roll_back(self, snapshot: int) -> None:
         """Make a commit the current state again; later ones have not landed then."""
-        while self.commits and self.commits[-1].receipt.snapshot != snapshot:
+        while self.commits and self.commits[-1].made.snapshot != snapshot:
             self.commits.pop()
+
+    @property
+    def history(self) -> TableHistory:
+        """What its commits say, newest first."""
+        return TableHistory(
+            commits=tuple(commit.made for commit in reversed(self.commits)),
+            complete=not self.commits or self.commits[0].made.parent is None,
+            owners=frozenset(self.owners),
+            has_rows=bool(self.rows),
+        )
+
+
+TABLES: dict[str, MemoryTable] = {}
+"""The tables of this process, by name."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +92,14 @@ class MemorySink:
 
     tables: dict[str, MemoryTable]
     name: str
-    kind: ClassVar[SinkKind] = SinkKind("memory", Replaces.ANY_RANGE, re.compile(".+"), table_form="any text")
 
     def lookup(self, job: LoadJob) -> Lookup:
         """As the port."""
         table = self.tables.get(self.name)
         if table is None:
             return Lookup(exists=False)
-        newest_first = [own(commit.receipt, job) for commit in reversed(table.commits)]
+        loads = (commit for commit in table.history.commits if PIPELINE in commit.properties)
+        newest_first = [own(commit.receipt(), job) for commit in loads]
         return Lookup(
             exists=True,
             landed=next((r for r in newest_first if r.load.task == job.load.task), None),
@@ -103,15 +131,11 @@ class MemorySink:
         with phases("write", "reading Kafka and writing the table"):
             new_rows = [row.asDict() for row in rows().collect()]
             with table.lock:
-                names = table.schema.names
                 kept = tuple(row for row in table.rows if not _is_of(row, identity))
-                parent = table.commits[-1].receipt.snapshot if table.commits else None
-                table.last_snapshot += 1
-                receipt = Receipt(write, table.last_snapshot, time.time_ns() // 1_000_000, rows=len(new_rows), parent=parent)
-                new = tuple({name: row.get(name) for name in names} for row in new_rows)
-                table.commits.append(MemoryCommit(receipt, (*kept, *new)))
+                new = tuple({name: row.get(name) for name in table.schema.names} for row in new_rows)
+                commit = table.commit(write.to_properties(), (*kept, *new), made=len(new))
         with phases("receipt", "reading the receipt of the commit"):
-            return receipt
+            return commit.receipt()
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """As the port."""
@@ -131,10 +155,55 @@ class MemorySink:
         return sum(_is_of(row, identity) and row[column] is not None for row in self._rows_of(receipt))
 
     def _rows_of(self, receipt: Receipt) -> tuple[Row, ...]:
-        (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.receipt.snapshot == receipt.snapshot)
+        (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.made.snapshot == receipt.snapshot)
         return rows
 
 
 def _is_of(row: Row, identity: Identity) -> bool:
     place = Box(tuple((row[name], row[name]) for name in identity.columns))
     return any(box.touches(place) for box in identity.boxes)
+
+
+@dataclass(frozen=True)
+class MemoryReader:
+    """The port `SinkReader` over `tables`. While the catalog is `away`, every question raises SinkUnavailable."""
+
+    tables: Mapping[str, MemoryTable] = field(default_factory=lambda: TABLES)
+    away: bool = False
+
+    def history(self, table: str, *, expired: bool = False) -> TableHistory:  # noqa: ARG002 - no commit is kept elsewhere
+        """As the port."""
+        if self.away:
+            raise SinkUnavailable(f"the catalog of {table} does not answer")
+        held = self.tables.get(table)
+        return TableHistory(exists=False) if held is None else held.history
+
+    def without_origin(self, table: str) -> NoOrigin | None:
+        """As the port: only loads write here."""
+        self.history(table)
+        return None
+
+    def receipts(self, table: str, pipeline: str) -> list[Receipt]:
+        """As the port."""
+        return self.history(table).receipts(pipeline)
+
+
+def writer(spark: SparkSession, table: str) -> MemorySink:  # noqa: ARG001 - rows come with their session
+    """The writer of a table of this process."""
+    return MemorySink(TABLES, table)
+
+
+def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:  # noqa: ARG001
+    """There is nothing to do."""
+    return Maintained(job.step)
+
+
+MEMORY = SinkKind(
+    "memory",
+    Replaces.ANY_RANGE,
+    re.compile(".+"),
+    "any text",
+    reader=f"{__name__}:MemoryReader",
+    writer=f"{__name__}:writer",
+    maintain=f"{__name__}:maintain",
+)

@@ -20,14 +20,13 @@ from tidegate.airflow.retries import WAITING
 from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
-from tidegate.core.config.pipeline import Sink
 from tidegate.core.model.errors import StateCorrupt, TidegateError
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.sinks.readers import reader_of
+from tidegate.sinks.registry import reader_of
 from tidegate.ui import server
 from tidegate.ui.answers import Answer, Answers
 from tidegate.ui.plans import Landings, Plans
@@ -75,7 +74,6 @@ class PageSource:
     def __init__(self, wait_s: float = WAIT_S) -> None:
         self.dags = server.Dags()
         self._kafka = server.Kafka()
-        self._table = reader_of(Sink.kind)
         self._plans = Plans()
         self._landings = Landings()
         self._logs = Answers[Watermarks]("a broker", LOG_S, wait_s=wait_s, now_ms=now_ms)
@@ -299,7 +297,7 @@ class PageSource:
         # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
         return self._loads.get(
             (of.table, of.pipeline),
-            lambda: Loads.of(self._table.history(of.table), of.pipeline),
+            lambda: Loads.of(reader_of(of.sink).history(of.table), of.pipeline),
             after_ms=0 if run is None else run["ended_ms"],
         )
 

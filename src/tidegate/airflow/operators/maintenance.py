@@ -14,7 +14,7 @@ from tidegate.airflow.retries import Patient
 from tidegate.core.config.pipeline import Maintenance, Pipeline, Step
 from tidegate.core.maintenance.advice import state_of
 from tidegate.core.state.jobs import MaintenanceJob
-from tidegate.sinks.readers import reader_of
+from tidegate.sinks.registry import reader_of
 
 
 class PlanMaintenanceOperator(Patient):
@@ -72,6 +72,7 @@ class MaintainOperator(SparkTask):
             table=self.pipeline.sink.table,
             step=self.step,
             now_ms=now_ms(),
+            sink=self.pipeline.sink.kind,
             maintenance=self.pipeline.maintenance or Maintenance(),
         )
         done = self.through_spark(lambda runner: runner.maintain(job), context, self.patience(context))

@@ -15,7 +15,7 @@ from tidegate.core.model.errors import RequestError
 from tidegate.core.planning import run_notes
 from tidegate.core.state.ledger import is_of_run
 from tidegate.kafka.settings import Translated, planning_client
-from tidegate.sinks.readers import reader_of
+from tidegate.sinks.registry import reader_of
 
 if TYPE_CHECKING:
     from tidegate.kafka.brokers import AdminBrokers

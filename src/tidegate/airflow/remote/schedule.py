@@ -18,14 +18,14 @@ from urllib.parse import quote
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.client import PASSWORD, TOKEN, URL, USER
-from tidegate.core.config.pipeline import Pipeline, Sink
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError, PlatformError, StateError, StateUnavailable
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.ports import StateStore
+from tidegate.core.state.ports import SinkReader, StateStore
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
-from tidegate.sinks.readers import reader_of
+from tidegate.sinks.registry import reader_of
 
 HIDDEN = "***"
 KAFKA_TIMEOUT_S = 10.0
@@ -85,7 +85,6 @@ class Remote:
         self._api = api
         self._tell = tell
         self.store = ApiStore(api)
-        self.sink = reader_of(Sink.kind)
 
     @property
     def api(self) -> AirflowApi:
@@ -95,6 +94,10 @@ class Remote:
     def page(self, path: str) -> str | None:
         """As `AirflowApi.page`."""
         return self._api.page(path)
+
+    def reader(self, pipeline: Pipeline) -> SinkReader:
+        """What reads the pipeline's table."""
+        return reader_of(pipeline.sink.kind)
 
     def kafka(self, pipeline: Pipeline) -> dict[str, str]:
         """The planning client's settings of the pipeline's Kafka connection.

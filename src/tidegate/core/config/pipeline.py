@@ -15,7 +15,7 @@ from tidegate.core.config.declared import FileName, OptionalSection, Settings, T
 from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.patterns import matches
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
-from tidegate.core.config.sinks import ICEBERG, SinkKind
+from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.config.starts import StartOffsets
 from tidegate.core.model.errors import ConfigError, did_you_mean
 from tidegate.core.model.hours import PERIODS, Every
@@ -290,7 +290,6 @@ class Announce(Settings):
 class Sink(Settings):
     """Where the rows go."""
 
-    kind: ClassVar[SinkKind] = ICEBERG
     table: values.Table
     """Iceberg table, with its Spark catalog and namespace."""
     pool: values.Pool | None = None
@@ -301,6 +300,8 @@ class Sink(Settings):
     _: KW_ONLY
     shared_with: values.PipelineNames = ()
     """Other pipelines that write into this table, from other topics or partitions."""
+    kind: values.SinkName = ICEBERG.name
+    """Kind of the table."""
 
 
 @dataclass(frozen=True)
@@ -393,7 +394,7 @@ class Pipeline(Settings):
 
     def faults(self) -> Iterator[tuple[str, str]]:
         """As the base class says."""
-        unfit, control, most = self.sink.kind.fault(self.identity), self.rate_control, self.limits.max_records
+        unfit, control, most = KINDS[self.sink.kind].fault(self.identity), self.rate_control, self.limits.max_records
         if unfit:
             yield "sink", unfit
         stated = control is not None and STATED_BOUNDS & control.settings.keys()

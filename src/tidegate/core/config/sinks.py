@@ -28,6 +28,10 @@ class SinkKind:
         replaces: which rows one commit can replace.
         table: what the whole name of a table matches.
         table_form: the form of such a name, in words.
+        reader: what makes the `SinkReader` of its tables, as `module:name`. It is imported when it is first called, as the two
+            below: a reader needs no Spark.
+        writer: what makes the `SinkWriter` of a table, of a Spark session and the table's name.
+        maintain: what does a `MaintenanceJob`, with a Spark session.
     """
 
     name: str
@@ -35,6 +39,9 @@ class SinkKind:
     table: re.Pattern[str]
     _: KW_ONLY
     table_form: str
+    reader: str
+    writer: str
+    maintain: str
 
     def names_table(self, name: object) -> bool:
         """Whether `name` is the name of a table of this kind."""
@@ -66,4 +73,10 @@ ICEBERG = SinkKind(
     # Three parts are a table, whatever it is called. A fourth one would make a namespace of what is meant as a table.
     re.compile(rf"(?!{_NAME}(\.{_NAME}){{2,}}\.({_PART_OF_A_TABLE})$){_NAME}(\.{_NAME}){{2,}}"),
     table_form="catalog.namespace.table",
+    reader="tidegate.sinks.iceberg.history:IcebergReader",
+    writer="tidegate.sinks.iceberg.table:IcebergTable",
+    maintain="tidegate.sinks.iceberg.maintenance:maintain",
 )
+
+KINDS = {ICEBERG.name: ICEBERG}
+"""Every kind, by the name that `sink.kind` of a pipeline file has. A test adds its own."""

@@ -26,7 +26,7 @@ from tidegate.core.config.names import (
 )
 from tidegate.core.config.patterns import ends_soon
 from tidegate.core.config.schedules import CONTINUOUS, DAY_S, FIXED_TIMES, PRESETS, is_schedule
-from tidegate.core.config.sinks import ICEBERG
+from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.config.starts import DURATION, MOST_INT32, Start, seconds_of, start_of
 from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, MOST_SECONDS
 
@@ -170,6 +170,9 @@ REGEX = "without a repetition inside a repetition, and with at most 4 of * and +
 Regex = Annotated[str, _text(f"a regular expression {REGEX}", LONGEST_TEXT, schema={"format": "regex"}, accepts=ends_soon)]
 Regexes = Annotated[tuple[Regex, ...], listed(f"a list of regular expressions {REGEX}", different=False)]
 
+SinkName = Annotated[
+    str, Expected(" or ".join(f'"{name}"' for name in KINDS), accepts=KINDS.__contains__, schema={"enum": list(KINDS)})
+]
 Table = Annotated[
     str,
     _text(

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from tidegate.core.config.pipeline import Maintenance, Split, Step
+from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, fields_from_json, fields_to_json, form, held, optional
 from tidegate.core.model.hours import Span
@@ -58,7 +59,7 @@ class Reading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadJob(Record):
-    """One bounded job: read the ranges of `load`, apply `transform`, replace exactly those rows in `table`.
+    """One bounded job: read the ranges of `load`, apply `transform`, replace exactly those rows in `table`, of the kind `sink`.
 
     `transform` is `module:function`, importable from the folder `spark_jobs`. With a `load.batch` it may aggregate: the rows of
     that batch are replaced as a whole, by the column `_batch`.
@@ -83,6 +84,7 @@ class LoadJob(Record):
     redo: bool = False
     attempt: str | None = None
     create: bool = True
+    sink: str = ICEBERG.name
     shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE)
     formerly: tuple[str, ...] = field(default=(), metadata=TUPLE)
     refused: dict[str, Any] | None = field(default=None, metadata=optional(MAPPING))
@@ -135,7 +137,7 @@ MAINTENANCE = form(fields_to_json, partial(fields_from_json, Maintenance))
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceJob(Record):
-    """One step of the maintenance of a table.
+    """One step of the maintenance of a table, of the kind `sink`.
 
     `compact` merges small files along the columns that identify rows. `expire` keeps the commits of old snapshots, with their
     receipts, in the table of commits, and then removes the snapshots. `remove_orphans` removes files that no snapshot names.
@@ -149,6 +151,7 @@ class MaintenanceJob(Record):
     step: Step
     _: KW_ONLY
     now_ms: int
+    sink: str = ICEBERG.name
     maintenance: Maintenance = field(default=Maintenance(), metadata=MAINTENANCE)
 
 

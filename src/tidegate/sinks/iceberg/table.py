@@ -18,7 +18,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import islice
-from typing import ClassVar
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
@@ -37,7 +36,6 @@ from pyspark.sql.types import (
     VarcharType,
 )
 
-from tidegate.core.config.sinks import ICEBERG, SinkKind
 from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict
 from tidegate.core.model.ranges import TopicPartition
@@ -86,7 +84,6 @@ class IcebergTable:
 
     spark: SparkSession
     name: str
-    kind: ClassVar[SinkKind] = ICEBERG
 
     def lookup(self, job: LoadJob) -> Lookup:
         """See `SinkWriter`, as all public methods that say no more.
