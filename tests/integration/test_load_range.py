@@ -122,7 +122,7 @@ def test_a_large_load_is_parsed_by_python_workers_to_the_same_rows(
         result = load(platform, by_workers)
     assert result.observed == seen(job)
     asked.assert_called_once()
-    assert "parses JSON itself" not in caplog.text
+    assert "parses the records itself" not in caplog.text
     assert rows(platform, by_workers) == rows(platform, job)
 
 

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import random
-from collections.abc import Iterator
-from weakref import WeakKeyDictionary
 
-import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tests.spark.test_records import Records, mutated
-from tidegate.formats import python_workers
+from tidegate.formats.columns import Parser
 from tidegate.formats.json.decoding import decoded, is_decodable
-from tidegate.formats.json.records import Parser, parse_json
+from tidegate.formats.json.records import parse_json
 
 WIDE = (
     "id BIGINT, small INT, short SMALLINT, byte TINYINT, name STRING, amount DOUBLE, flag BOOLEAN, at TIMESTAMP, day DATE, "
@@ -233,33 +229,3 @@ def test_a_topic_of_records_that_do_not_fit_is_parsed_all_the_same(records: Reco
 
 def plans(df: DataFrame) -> str:
     return str(df._jdf.queryExecution().toString())
-
-
-def test_the_workers_parse_large_loads_only(spark: SparkSession, records: Records) -> None:
-    """They have to start first, which a small load would wait for."""
-    these = records([b"{}"])
-    assert "ArrowEvalPython" not in plans(parse_json(these, "id INT"))
-    with python_workers.expecting(python_workers.MANY - 1):
-        assert "ArrowEvalPython" not in plans(parse_json(these, "id INT"))
-    with python_workers.expecting(python_workers.MANY):
-        assert "ArrowEvalPython" in plans(parse_json(these, "id INT"))
-        assert "ArrowEvalPython" not in plans(parse_json(these, "id INT", parser="jvm"))
-
-
-def test_workers_without_the_decoder_are_found_before_they_fail_a_load(
-    spark: SparkSession, records: Records, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Spark's own parser makes the same rows, and the log says why it does."""
-    monkeypatch.setattr(python_workers, "_able", WeakKeyDictionary())
-    monkeypatch.setattr("tidegate.formats.json.decoding._check", lacking)
-    with caplog.at_level(logging.INFO), python_workers.expecting(python_workers.MANY):
-        rows = parse_json(records([b'{"id": 1}']), "id INT")
-    assert "ArrowEvalPython" not in plans(rows)
-    assert "No module named 'msgspec'" in caplog.text
-    assert [row["id"] for row in rows.collect()] == [1]
-
-
-def lacking(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
-    """As a worker without msgspec."""
-    message = "No module named 'msgspec'"
-    raise ModuleNotFoundError(message)

@@ -7,11 +7,9 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql import DataFrame
 
 from tidegate.formats.json.records import parse_json
-from tidegate.sinks.origin import ORIGIN
 
 Records = Callable[[list[bytes | None]], DataFrame]
 Parse = Callable[..., DataFrame]
@@ -41,28 +39,6 @@ def test_a_record_that_fits_has_neither_raw_nor_error(parsed: Parsed) -> None:
     row = parsed(b'{"id": 1, "name": null, "inner": {"a": 2}, "more": true}')
     assert (row["id"], row["name"], row["inner"], row["tags"]) == (1, None, {"a": 2}, None)
     assert row["_raw"] is None
-    assert row["_error"] is None
-
-
-def test_the_columns_are_those_of_the_schema_the_origin_and_the_two_of_broken_records(records: Records, parse: Parse) -> None:
-    """Nothing is in the table that nobody asked for."""
-    columns = parse(records([b"{}"]), "id INT").columns
-    assert columns == ["id", *ORIGIN, "_raw", "_error"]
-
-
-def test_a_column_that_the_transform_renames_or_adds_is_kept(records: Records, parse: Parse) -> None:
-    """So a table has the record's time, key or anything else on demand."""
-    asked = records([b'{"id": 1}']).withColumnRenamed("timestamp", "_timestamp").withColumn("_decoded", F.lit(2))
-    rows = parse(asked, "id INT")
-    assert rows.columns == ["id", "_timestamp", *ORIGIN, "_decoded", "_raw", "_error"]
-    assert [row["_decoded"] for row in rows.collect()] == [2]
-
-
-def test_fields_may_have_the_names_of_kafkas_columns(records: Records, parse: Parse) -> None:
-    """A record's own `key`, `value` and `timestamp` are columns like any other."""
-    schema = "key STRING, value INT, timestamp BIGINT, timestampType STRING"
-    (row,) = parse(records([b'{"key": "k1", "value": 2, "timestamp": 3, "timestampType": "t"}']), schema).collect()
-    assert tuple(row)[:4] == ("k1", 2, 3, "t")
     assert row["_error"] is None
 
 
@@ -189,33 +165,6 @@ def test_a_record_is_valid_exactly_when_pythons_json_says_so(records: Records, p
                 assert row["name"] == value["name"], text
             if error is None and "id" in value:
                 assert row["id"] == value["id"], text
-
-
-def test_the_fields_that_fit_are_filled_beside_one_that_does_not(parsed: Parsed) -> None:
-    """One bad field does not cost the others."""
-    row = parsed(b'{"id": "abc", "name": "n"}')
-    assert (row["id"], row["name"]) == (None, "n")
-
-
-def test_a_tombstone_lands_with_its_reason(parsed: Parsed) -> None:
-    """A record without a value is a record."""
-    row = parsed(None)
-    assert row["_error"] == "no value (a tombstone)"
-    assert row["_raw"] is None
-
-
-def test_bytes_that_are_no_text_land_as_base64(parsed: Parsed) -> None:
-    """A table's text columns hold UTF-8 only; nothing is replaced by question marks."""
-    row = parsed(b'{"name": "\xff\xfe"}')
-    assert row["_error"] == "not UTF-8; _raw is base64"
-    assert row["_raw"] == "eyJuYW1lIjogIv/+In0="
-    assert row["name"] is None
-
-
-def test_a_text_column_is_parsed_as_well(spark: SparkSession, parse: Parse) -> None:
-    """Any column can be named."""
-    rows = spark.createDataFrame([('{"id": 4}', 1)], "body STRING, n INT")
-    assert parse(rows, "id INT", column="body").first() == (4, 1, None, None)
 
 
 def test_text_of_every_alphabet_survives(parsed: Parsed) -> None:

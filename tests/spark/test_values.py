@@ -15,7 +15,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tests.spark.test_records import Records
-from tidegate.formats.json.records import Parser, parse_json
+from tidegate.formats.columns import Parser
+from tidegate.formats.json.records import parse_json
 
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 EPOCH, SECOND = datetime(1970, 1, 1, tzinfo=UTC), 1_000_000

@@ -1,4 +1,4 @@
-"""Whether Spark's Python workers decode the records of a load (`tidegate.formats.json.decoding`), or its own parser does.
+"""Whether Spark's Python workers decode the records of a load, or its own parser does.
 
 Both make the same rows. The workers parse twice as fast, and take some time to start; on some clusters they cannot decode.
 """
@@ -6,13 +6,18 @@ Both make the same rows. The workers parse twice as fast, and take some time to 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from pkgutil import resolve_name
+from typing import Any
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import SparkSession
+from pyspark import cloudpickle
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import DataType
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +25,7 @@ MANY = 100_000
 """Records of a load from which on the workers are asked."""
 
 _expected: ContextVar[int] = ContextVar("_expected", default=0)
-_able: WeakKeyDictionary[SparkSession, bool] = WeakKeyDictionary()
+_able: WeakKeyDictionary[SparkSession, dict[str, bool]] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -33,25 +38,39 @@ def expecting(records: int) -> Iterator[None]:
         _expected.reset(token)
 
 
-def pay_off(spark: SparkSession) -> bool:
+def pay_off(spark: SparkSession, can_decode: str) -> bool:
     """Whether the load that is planned is large, and the workers of its session have what decoding needs.
 
     They are asked once a session, by a job of one row. Whatever it fails for means no.
+
+    Args:
+        spark: the session.
+        can_decode: the format's column function, as `module:name`, that fails in workers which lack something. It is imported
+            here, since its module may need what this process lacks too.
     """
     if _expected.get() < MANY:
         return False
-    if spark not in _able:
-        _able[spark] = _can_decode(spark)
-    return _able[spark]
+    able = _able.setdefault(spark, {})
+    if can_decode not in able:
+        able[can_decode] = _can_decode(spark, can_decode)
+    return able[can_decode]
 
 
-def _can_decode(spark: SparkSession) -> bool:
+def in_workers(function: Callable[[Iterator[Any]], Iterator[Any]], returns: DataType | str) -> Callable[[Column], Column]:
+    """A column function of whole Arrow batches. The workers get its module as code, so they need no Tidegate."""
+    from pyspark.sql.pandas.functions import arrow_udf  # noqa: PLC0415 - only where workers decode
+
+    cloudpickle.register_pickle_by_value(sys.modules[function.__module__])  # type: ignore[no-untyped-call]
+    udf: Callable[[Column], Column] = arrow_udf(function, returns)  # type: ignore[call-overload]
+    return udf
+
+
+def _can_decode(spark: SparkSession, can_decode: str) -> bool:
     try:
-        from tidegate.formats.json.decoding import can_decode  # noqa: PLC0415 - without pyarrow it cannot be imported
-
-        spark.range(1).select(can_decode(F.col("id"))).collect()
+        spark.range(1).select(resolve_name(can_decode)(F.col("id"))).collect()
     except Exception as error:  # noqa: BLE001 - whatever they lack, Spark's own parser needs none of it
         named = [line.strip() for line in str(error).splitlines() if "Error" in line]
-        log.info("Spark parses JSON itself, since its Python workers cannot: %s", named[-1] if named else type(error).__name__)
+        why = named[-1] if named else type(error).__name__
+        log.info("Spark parses the records itself, since its Python workers cannot: %s", why)
         return False
     return True

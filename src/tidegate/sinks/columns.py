@@ -8,7 +8,7 @@ from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructF
 
 from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.model.errors import SinkMisfit, TransformError
-from tidegate.formats.json.values import quoted
+from tidegate.formats.columns import quoted
 
 
 def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Collection[str], transform: str) -> None:

@@ -42,7 +42,7 @@ from tidegate.core.model.ranges import OffsetRange, total_count
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.failpoints import reach
-from tidegate.formats.json.records import ERROR
+from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks.identity import Identity, identity_of
 from tidegate.sinks.port import Phases, SinkWriter

@@ -10,7 +10,6 @@ The module is sent to the workers as code: they need pyarrow and msgspec, and no
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, chain
 from typing import Annotated, Any, TypeAlias
@@ -18,10 +17,10 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 import pyarrow as pa
 from pyarrow import compute
-from pyspark import cloudpickle
 from pyspark.sql import Column
-from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StringType, StructType
+
+from tidegate.formats.python_workers import in_workers
 
 _BITS = {"tinyint": 8, "smallint": 16, "int": 32, "bigint": 64}
 _DATE = "(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}"
@@ -57,20 +56,12 @@ def decoded(records: Column, of: StructType) -> Column:
     def decode(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         return _decode(batches, of)
 
-    return _in_workers(decode, of)(records)
+    return in_workers(decode, of)(records)
 
 
 def can_decode(anything: Column) -> Column:
     """True for every value of a column; it fails where the workers lack what decoding needs."""
-    return _in_workers(_check, "boolean")(anything)
-
-
-def _in_workers(
-    function: Callable[[Iterator[pa.Array]], Iterator[pa.Array]], returns: DataType | str
-) -> Callable[[Column], Column]:
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]
-    udf: Callable[[Column], Column] = arrow_udf(function, returns)  # type: ignore[call-overload]
-    return udf
+    return in_workers(_check, "boolean")(anything)
 
 
 # ---- in the workers

@@ -3,23 +3,14 @@
 from __future__ import annotations
 
 import secrets
-from typing import Literal
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
+from tidegate.formats.columns import ERROR, NOT_TEXT, RAW, TOMBSTONE, Parser, quoted, raw, staying
 from tidegate.formats.json import values
 from tidegate.formats.python_workers import pay_off
-
-Parser = Literal["jvm", "python"]
-"""What parses the records that fit: Spark's own parser for all, or its Python workers. Both make the same rows."""
-
-ERROR = "_error"
-"""The column that says what is wrong with a record; null where nothing is."""
-
-FROM_KAFKA = ("key", "timestamp", "timestampType")
-"""Columns of a record that are in no table unless the transform renames them."""
 
 _STRICT = {
     "mode": "PERMISSIVE",
@@ -82,8 +73,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     if unknown := values.unknown(of):
         message = f"parse_json makes no {', '.join(unknown)} of JSON: declare such a field as STRING, and convert it after that"
         raise ValueError(message)
-    left_out = {name.casefold() for name in (column, *FROM_KAFKA, "_raw", ERROR, mark)}
-    kept = [F.col(values.quoted(name)) for name in columns.names if name.casefold() not in left_out]
+    kept = staying(columns.names, column, mark)
     value, (text, parsed, made, doubt, exact) = F.col(column), (f"{mark}{n}" for n in range(5))
     decoded = None if parser == "jvm" else _decoded(df, of, value, parser)
     if decoded is None:
@@ -109,12 +99,11 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     misfits = F.expr(f"array_join(transform({exact}.m, p -> substr(p, 2)), ', ')")
     error = (
         F.when(decoded.isNotNull(), None)
-        .when(value.isNull(), F.lit("no value (a tombstone)"))
-        .when(F.col(text).isNull(), F.lit("not UTF-8; _raw is base64"))
+        .when(value.isNull(), F.lit(TOMBSTONE))
+        .when(F.col(text).isNull(), F.lit(NOT_TEXT))
         .when(F.col(exact).isNotNull(), F.when(F.size(f"{exact}.m") > 0, F.concat(F.lit("does not fit: "), misfits)))
         .when(F.col(doubt), F.when(is_json, F.lit("not a JSON object")).otherwise(F.lit("not valid JSON")))
     )
-    raw = F.coalesce(F.col(text), F.base64(value.cast("binary")))
     record = F.coalesce(decoded, f"{exact}.v", F.when(~F.col(doubt), F.col(made)))
     # each step is one more that Spark analyses, for each load
     return (
@@ -138,14 +127,14 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
             "*",
             F.when(F.col(doubt), F.when(is_json, F.when(is_object, F.expr(values.exactly(of, text, f"{mark}k"))))).alias(exact),
         )
-        .select(*kept, F.when(error.isNotNull(), raw).alias("_raw"), error.alias(ERROR), record.alias(mark))
-        .select(*(F.col(f"{mark}.{values.quoted(name)}") for name in of.names[:-1]), *kept, "_raw", ERROR)
+        .select(*kept, F.when(error.isNotNull(), raw(value, F.col(text))).alias(RAW), error.alias(ERROR), record.alias(mark))
+        .select(*(F.col(f"{mark}.{quoted(name)}") for name in of.names[:-1]), *kept, RAW, ERROR)
     )
 
 
 def _decoded(df: DataFrame, of: StructType, value: Column, parser: Parser | None) -> Column | None:
     """The records as structs, null where Spark's parser has to look; None where Python workers do not decode."""
-    if parser is None and not pay_off(df.sparkSession):
+    if parser is None and not pay_off(df.sparkSession, "tidegate.formats.json.decoding:can_decode"):
         return None
     from tidegate.formats.json.decoding import decoded, is_decodable  # noqa: PLC0415 - without pyarrow it cannot be imported
 

@@ -17,6 +17,8 @@ from itertools import count
 
 from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
+from tidegate.formats.columns import quoted
+
 _NATIVE = {"boolean", "smallint", "int", "bigint", "float", "double", "string"}
 """Simple types that `from_json` fills with the value that was sent; of a STRING, it shows where that is not certain."""
 _KNOWN = {*_NATIVE, "tinyint", "date", "timestamp", "timestamp_ntz", "binary"}
@@ -44,11 +46,6 @@ _names = count()
 def text(value: str) -> str:
     """A literal that means the same whatever the session makes of backslashes."""
     return f"'{value}'" if _SAFE.fullmatch(value) else f"CAST(X'{value.encode().hex()}' AS STRING)"
-
-
-def quoted(of: str) -> str:
-    """A name as SQL takes it, whatever is in it."""
-    return f"`{of.replace('`', '``')}`"
 
 
 def _let(value: str, body: Callable[[str], str]) -> str:

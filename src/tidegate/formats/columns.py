@@ -1,0 +1,35 @@
+"""What every format makes of records beside their fields: the columns that stay, and what is said of a broken record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
+Parser = Literal["jvm", "python"]
+"""What parses the records that fit: Spark's own parser for all, or its Python workers. Both make the same rows."""
+
+RAW, ERROR = "_raw", "_error"
+"""The columns that hold the text of a broken record, and what is wrong with it; null where nothing is."""
+TOMBSTONE, NOT_TEXT = "no value (a tombstone)", f"not UTF-8; {RAW} is base64"
+
+FROM_KAFKA = ("key", "timestamp", "timestampType")
+"""Columns of a record that are in no table unless the transform renames them."""
+
+
+def quoted(of: str) -> str:
+    """A name as SQL takes it, whatever is in it."""
+    return f"`{of.replace('`', '``')}`"
+
+
+def staying(names: Iterable[str], *made: str) -> list[Column]:
+    """Those of the records' columns that are also in the table: all but Kafka's own, and those that the format has `made`."""
+    left_out = {name.casefold() for name in (*made, *FROM_KAFKA, RAW, ERROR)}
+    return [F.col(quoted(name)) for name in names if name.casefold() not in left_out]
+
+
+def raw(value: Column, text: Column) -> Column:
+    """The whole record; base64 where its text is null, since it is not UTF-8."""
+    return F.coalesce(text, F.base64(value.cast("binary")))
