@@ -90,8 +90,6 @@ class ProcessId:
         """The process of a pid file; None when there is no file, or when a crash left half of one."""
         try:
             value = json.loads(path.read_text())
-            if "create_time" in value:  # of an older version
-                return ProcessId(int(value["pid"]), float(value["create_time"]) - psutil.boot_time())
             return ProcessId(int(value["pid"]), float(value["since_boot"]))
         except (OSError, ValueError, KeyError, TypeError):
             return None

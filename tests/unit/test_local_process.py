@@ -127,7 +127,7 @@ def test_a_reused_pid_is_never_taken_for_ours(tmp_path: Path) -> None:
     assert (state(made), made.pid) == ("stopped", None)
 
 
-@pytest.mark.parametrize("text", ["", "{", '{"pid": 1}', '"1"', '{"pid": "x", "create_time": 1}'])
+@pytest.mark.parametrize("text", ["", "{", '{"pid": 1}', '"1"', '{"pid": "x", "since_boot": 1}'])
 def test_half_a_pid_file_names_nobody(tmp_path: Path, text: str) -> None:
     """A crash while writing leaves nothing to believe."""
     path = tmp_path / "sample.pid"
@@ -136,11 +136,8 @@ def test_half_a_pid_file_names_nobody(tmp_path: Path, text: str) -> None:
 
 
 def test_a_server_is_ours_after_the_clock_was_set(running: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A step of the clock moves the time of boot with it; the pid file of an older version counts by the epoch."""
+    """A step of the clock moves the time of boot with it."""
     identity, booted = ProcessId.of(running.pid or 0), psutil.boot_time()
-    running.pid_file.write_text(json.dumps({"pid": identity.pid, "create_time": identity.create_time}))
-    assert running.pid == identity.pid
-    identity.write(running.pid_file)
     for name in ("psutil.boot_time", "psutil._pslinux.boot_time"):
         monkeypatch.setattr(name, lambda: booted - 7200)
     assert state(running) == "running"
