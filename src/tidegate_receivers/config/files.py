@@ -9,19 +9,19 @@ from pydantic import TypeAdapter
 
 from tidegate.beside import Kind, Pipelines
 from tidegate.core.config.names import RECEIVE_DAG
-from tidegate.core.config.parse import READERS, parse
+from tidegate.core.config.parse import parse
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import conflicts, load_each, read
 from tidegate_receivers.config.conflicts import downstream_faults, receiver_faults
 from tidegate_receivers.config.receiver import Receiver
 
-READERS[Receiver] = TypeAdapter(Receiver)
+READER = TypeAdapter(Receiver)
 
 
 def parse_receiver(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Receiver:
     """A validated receiver from a YAML mapping; arguments and errors are those of `parse_pipeline`."""
-    return parse(Receiver, name, settings, file, yaml_faults)
+    return parse(Receiver, READER, name, settings, file, yaml_faults)
 
 
 def load_receiver(file: Path) -> Receiver:

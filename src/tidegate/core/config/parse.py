@@ -22,8 +22,8 @@ from tidegate.core.model.errors import ConfigError, did_you_mean
 
 T = TypeVar("T", bound=declared.Settings)
 
-READERS: dict[type, TypeAdapter[Any]] = {Pipeline: TypeAdapter(Pipeline)}
-"""Of each kind of files. Made once, with its module: the processes that parse files are forked by one that has imported it."""
+READER = TypeAdapter(Pipeline)
+"""Made once, with its module: the processes that parse files are forked by one that has imported it."""
 LONGEST_NAME = 80
 """Characters of an unknown setting's name that a message shows."""
 MOST_NAMED = 5
@@ -42,16 +42,16 @@ def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Seque
     Raises:
         ConfigError: with every fault, one a line; `fields["faults"]` counts them.
     """
-    return parse(Pipeline, name, settings, file, yaml_faults)
+    return parse(Pipeline, READER, name, settings, file, yaml_faults)
 
 
-def parse(kind: type[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
-    """A validated file of a kind; arguments and errors are those of `parse_pipeline`."""
+def parse(kind: type[T], reader: TypeAdapter[T], name: str, settings: object, file: str, yaml_faults: Sequence[str]) -> T:
+    """A validated file of a kind, by its reader; other arguments and errors are those of `parse_pipeline`."""
     faults = [*yaml_faults, *name_faults(name)]
     parsed: T | None = None
     if isinstance(settings, Mapping):
         try:
-            parsed = READERS[kind].validate_python({**settings, declared.NAME: name})
+            parsed = reader.validate_python({**settings, declared.NAME: name})
         except ValidationError as error:
             faults += _sentences(kind, error)
     else:
