@@ -364,7 +364,7 @@ def test_the_delay_is_what_a_block_would_wait_and_reserves_nothing() -> None:
     assert RateLimiter(initial_rate=0).delay_s(5.0) == INF
 
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", Sink("lake.a.b"))
+PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 CREDIT = ReceiverBackpressure("credit", "p", 1000)
 WATERMARK = ReceiverBackpressure("watermark", "p", 1000)
 

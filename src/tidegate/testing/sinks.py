@@ -202,7 +202,7 @@ MEMORY = SinkKind(
     "memory",
     Replaces.ANY_RANGE,
     re.compile(".+"),
-    "any text",
+    table_form="any text",
     reader=f"{__name__}:MemoryReader",
     writer=f"{__name__}:writer",
     maintain=f"{__name__}:maintain",
