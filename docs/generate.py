@@ -12,6 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from docs.answers import answers
 from docs.batches import MEANING, TRANSITIONS
 from tidegate.core.config.declared import members
 from tidegate.core.config.pipeline import Pipeline
@@ -316,8 +317,9 @@ PAGES = {
     "receiver-lifecycle.md": instances,
     "metrics.md": metrics,
     "grafana.json": grafana,
+    "../src/tidegate/ui/web/src/answers.ts": answers,
 }
-"""What makes each file of `docs`."""
+"""What makes each file, which is named from here on."""
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

@@ -36,7 +36,6 @@ from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import LazyDeserializedDAG
 from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState
-from fastapi.responses import JSONResponse
 from fastapi.routing import APIRoute
 from fastapi.testclient import TestClient
 from sqlalchemy import delete, event, update
@@ -60,6 +59,7 @@ from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.plugin import TidegatePlugin
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.ui import PREFIX, reading, routes, server
+from tidegate.views.pages import encode
 from tidegate_receivers.airflow.dag import receiver_dag
 from tidegate_receivers.config.receiver import Listen, Receiver
 
@@ -358,12 +358,12 @@ def test_what_is_away_is_named_and_the_rest_is_shown(ask: Ask, overviews: Overvi
     world.receipts = SinkUnavailable("no catalog answers", fix="Start that")
     view = ask("api/dags/orders/map").json()
     assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned"]
-    error = {"message": "no broker answers at http://here/", "fix": "Start it"}
+    error = "no broker answers at http://here/. Start it"
     assert (view["error"], view["error_at_ms"]) == (error, None)
     lag, orders = ask("api/dags/orders/lag").json(), overviews()["orders"]
     assert (lag["lag"], lag["error"]) == (orders["lag"], orders["lag_error"]) == (None, error)
     one = ask("api/dags/orders/batches/2").json()
-    assert (one["batch"]["state"], one["batch"]["loads"], one["error"]["message"]) == ("committed", [], "no catalog answers")
+    assert (one["batch"]["state"], one["batch"]["loads"], one["error"]) == ("committed", [], "no catalog answers. Start that")
 
 
 def test_brokers_are_asked_once_for_all_who_look(ask: Ask, world: World) -> None:
@@ -407,9 +407,8 @@ def test_a_run_with_an_odd_id_has_its_batch(ask: Ask) -> None:
     add_run("orders", ODD, "success")
     found = ask("api/dags/orders/runs/odd%2Brun~1%3A2.3").json()["batch"]
     assert (found["seq"], found["run_id"], found["who"]) == (2, ODD, "manual")
-    assert found["partitions"] == [
-        {"topic": "t", "partition": 0, "from": 10, "until": 20, "from_reason": "cursor", "until_reason": "log end"}
-    ]
+    reasons = {"from_reason": "cursor", "until_reason": "log end"}
+    assert found["partitions"] == [{"topic": "t", "partition": 0, "from_offset": 10, "until_offset": 20, **reasons}]
     assert found["loads"][0]["snapshot"] == str(2**60 + 2)
     assert ask("api/dags/orders/batches/2").json()["batch"] == found
     assert ask("api/dags/orders/runs/unknown").json()["batch"] is None
@@ -445,7 +444,7 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, wor
     add_task("orders__replay", "again", "plan", "success", report=report)
     add_task("orders__replay", "again", "verify", "success", return_value={"chunks": 1, "rows": 9})
     world.receipts = [receipt(1, "r1")]
-    assert not ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["landed"]
+    assert ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["rows"] is None
     # the table has been asked just now, before the run ended
     world.receipts.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, rows=9))
     with create_session() as session:
@@ -604,12 +603,11 @@ def test_json_is_made_outside_the_event_loop(ask: Ask, monkeypatch: pytest.Monke
     """On which Airflow's own routes wait."""
     on_loop: list[object] = []
 
-    class Watched(JSONResponse):
-        def render(self, content: Any) -> bytes:
-            on_loop.append(asyncio._get_running_loop())
-            return super().render(content)
+    def watched(answer: object) -> bytes:
+        on_loop.append(asyncio._get_running_loop())
+        return encode(answer)
 
-    monkeypatch.setattr(routes, "JSONResponse", Watched)
+    monkeypatch.setattr(routes, "encode", watched)
     paths = ("pipelines", *(f"dags/orders/{path}" for path in ("lag", "map", "batches/1", "runs/r1", "history")))
     assert {ask(f"api/{path}").status_code for path in paths} == {200}
     assert on_loop == [None] * len(paths)

@@ -42,7 +42,7 @@ def test_retention_is_that_of_the_topic(kafka: dict[str, str], now_ms: int) -> N
         tp = TopicPartition(name, 0)
         assert measure_lag(AdminBrokers(kafka), {tp: 0}, now_ms=now_ms) == [
             PartitionLag(
-                topic_partition=tp, next_offset=0, latest=1, records_behind=1, seconds_behind=1.0, retention_left_s=left
+                topic=name, partition=0, next_offset=0, latest=1, records_behind=1, seconds_behind=1.0, retention_left_s=left
             )
         ]
     assert topics.committed_offsets(kafka, "test-lag", [TopicPartition("lag-hour", 0)]) == {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +18,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.views.entries import BatchState, Entry
+from tidegate.views.pages import encode
 from tidegate.views.range_map import (
     WORST_FIRST,
     MapBlock,
@@ -51,12 +53,12 @@ def entry(
 
 def a_map(
     *batches: Entry, cursor: Cursor, ends: dict[TopicPartition, int] | None = None, columns: int = 1000, **how: Any
-) -> list[PartitionRow]:
+) -> tuple[PartitionRow, ...]:
     log = None if ends is None else Watermarks(dict.fromkeys(ends, 0), ends)
     return offset_map(partition_rows(cursor, log), batches, columns, **how)
 
 
-def shown(rows: list[PartitionRow], row: int = 0) -> list[tuple[int, int, str]]:
+def shown(rows: tuple[PartitionRow, ...], row: int = 0) -> list[tuple[int, int, str]]:
     return [(b.from_offset, b.until_offset, b.kind) for b in rows[row].blocks]
 
 
@@ -107,10 +109,12 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     view = a_map(*batches, cursor=cursor_of("p", 1, {A: 10, B: 0}), ends={A: 25, B: 0}, versions=versions)
     states = [(0, 10, "committed"), (10, 15, "loaded"), (15, 18, "planned"), (18, 25, "pending")]
     assert [shown(view), shown(view, 1), view[0].behind] == [states, [], 15]
-    first, *_, last = view[0].to_json()["blocks"]
+    shown_row = json.loads(encode(view[0]))
+    first, *_, last = shown_row.pop("blocks")
+    assert shown_row == {"topic": "t", "partition": 0, "next_offset": 10, "log_start": 0, "log_end": 25, "behind": 15}
     assert first == (
         {"from": 0, "until": 10, "kind": "committed", "seqs": [1, 1], "batches": 1}
-        | {"transform": "v1", "marks": [], "records": 10, "rows_per_s": None}
+        | {"transform": "v1", "marks": [], "records": 10, "rows": 0, "seconds": 0}
     )
     assert last["seqs"] is None
 
@@ -128,11 +132,11 @@ def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:
     of_v1 = [OffsetRange("t", 0, 0, 4), OffsetRange("t", 0, 6, 20)]
     versions = {("v1", False): of_v1, ("v2", True): [OffsetRange("t", 0, 4, 6)]}
     view = a_map(entry(1, (0, 0, 10)), entry(2, (0, 10, 20)), cursor=cursor_of("p", 2, {A: 20}), versions=versions)
-    assert [(b.from_offset, b.until_offset, b.transform, b.batches, b.seqs, sorted(b.marks)) for b in view[0].blocks] == [
-        (0, 4, "v1", 1, (1, 1), []),
-        (4, 6, "v2", 0, (1, 1), ["replayed"]),
-        (6, 10, "v1", 0, (1, 1), []),
-        (10, 20, "v1", 1, (2, 2), []),
+    assert [(b.from_offset, b.until_offset, b.transform, b.batches, b.seqs, b.marks) for b in view[0].blocks] == [
+        (0, 4, "v1", 1, (1, 1), ()),
+        (4, 6, "v2", 0, (1, 1), ("replayed",)),
+        (6, 10, "v1", 0, (1, 1), ()),
+        (10, 20, "v1", 1, (2, 2), ()),
     ]
     whole = a_map(entry(1, (0, 0, 10)), cursor=cursor_of("p", 1, {A: 10}), versions=versions, columns=1)
     assert [(b.batches, b.transform) for b in whole[0].blocks] == [(1, None)]
@@ -165,7 +169,6 @@ def test_the_partitions_that_are_the_furthest_behind_come_first() -> None:
     log = Watermarks({A: 0, B: 900, C: 0}, {A: 20, B: 910, C: 16})
     rows = partition_rows(cursor_of("p", 1, {A: 5}), log)
     assert [(row.topic_partition, row.behind) for row in rows] == [(C, 16), (A, 15), (B, 10)]
-    assert rows[2].to_json()["behind"] == 10
 
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
@@ -173,10 +176,10 @@ def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
     one, two = entry(1, (0, 0, 10), rows=20, loaded_ms=2000), entry(2, (0, 10, 20), rows=5, loaded_ms=500)
     one = replace(one, saved=changed(one.saved, decisions=(Decision(A, "recreated", "log end"),)))
     view = a_map(one, two, entry(3, (0, 20, 30)), cursor=cursor_of("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
-    found = [(b["marks"], b["records"], b["rows_per_s"]) for b in view[0].to_json()["blocks"]]
-    assert found == [(["recreated"], 10, 10.0), (["cold", "errors"], 10, 10.0), ([], 10, None)]
+    found = [(b.marks, b.records, b.rows, b.seconds) for b in view[0].blocks]
+    assert found == [(("recreated",), 10, 20, 2.0), (("cold", "errors"), 10, 5, 0.5), ((), 10, 0, 0)]
     (whole,) = a_map(one, two, cursor=cursor_of("p", 2, {A: 20}), columns=1)[0].blocks
-    assert (sorted(whole.marks), whole.offsets, whole.rows, whole.seconds) == (["recreated"], 20, 25, 2.5)
+    assert (whole.marks, whole.records, whole.rows, whole.seconds) == (("recreated",), 20, 25, 2.5)
 
 
 def timed(seq: int, planned_ms: int | None, loaded_ms: int | None, **more: Any) -> Entry:
@@ -196,7 +199,7 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
     view = time_map(rows, batches, 1000, now_ms=7000)
     times = [(900, 901), (1000, 3000), (3000, 3500), (4000, 4001)]
     assert shown(view) == [*((*each, "committed") for each in times), (5000, 7000, "planned")]
-    assert ([b.offsets for b in view[0].blocks], view[0].log_end) == ([10] * 5, 90)
+    assert ([b.records for b in view[0].blocks], view[0].log_end) == ([10] * 5, 90)
     assert [span(some, 7000) for some in (batches, batches[:3], [])] == [(900, 7000), (900, 3500), (7000, 7000)]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -30,19 +30,26 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
-from tidegate.views.batch import LoadAnswer, batch_view
-from tidegate.views.entries import BatchState, entries, versions
+from tidegate.views.batch import LoadFigures, batch_of
+from tidegate.views.entries import BatchRow, BatchState, entries, versions
 from tidegate.views.history import Forecast, Point, forecast, points, sampled
-from tidegate.views.overview import Overview, by_trouble
-from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch
+from tidegate.views.overview import PipelineRow, by_trouble, pipeline_row
+from tidegate.views.pages import encode
+from tidegate.views.runs import replay_run, run_marks, without_a_batch
 
 P1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
+TOOK = {"records": 1000, "bound": 500, "run_s": 4.0, "load_s": 1.0, "delay_s": 0.01, "ended_at_ms": 7}
 RANGES = (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5))
 SAVED = range_of("p", 3, "r3", RANGES, (Decision(P0, "cursor", "log end"),), {}, {}, 9)
 CHUNKS = ((OffsetRange("t", 0, 0, 10),), (OffsetRange("t", 0, 10, 15),))
 REPLAY = replay_of("p", "again", "x", CHUNKS, "lake.a.b", "v2", {}, 1, request={"versions": "=1"})
+
+
+def shown(record: object) -> Any:
+    """A record as a route answers it; what is not of its declared type would be a warning."""
+    return json.loads(encode(record))
 
 
 def holding(*ranges: Any) -> Ledger:
@@ -67,7 +74,7 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
     loads += [receipt(n, 0, 5, replay="x") for n in (1, 2)]
     found = entries(ranges, loads, cursor_of("p", 2))
     columns = ("seq", "replay", "state", "run_id", "rows", "seconds", "transform", "adopted_from")
-    assert [tuple(entry.to_json()[name] for name in columns) for entry in found] == [
+    assert [tuple(getattr(BatchRow.of(entry), name) for name in columns) for entry in found] == [
         (1, None, "committed", "run1", 10, None, "v1", None),
         (2, None, "committed", "run2", 10, 1.5, "v2", None),
         (3, None, "loaded", "run3", 10, 2.5, "v1", "run0"),
@@ -98,20 +105,18 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
         for seq, transform, replay in ((3, "v1", None), (3, "v2", "again"), (2, "v1", None), (3, "v3", None))
     ]
     cursor = cursor_of("p", 3, {P0: 30}, timing=TIMING)
-    load = {"run_id": "r3", "replay": None, "seq": 3, "rows": 15, "kept": 0, "snapshot": str(snapshot), "committed_at_ms": 5}
-    parts = [{"topic": "t", "partition": r.partition, "from": r.from_offset, "until": r.until_offset} for r in RANGES]
-    why: tuple[dict[str, str | None], ...] = tuple(
-        {"from_reason": begins, "until_reason": ends} for begins, ends in (("cursor", "log end"), (None, None))
-    )
-    again = {**load, "replay": "again", "transform": "v2", "dag_id": "p__replay", "partitions": parts}
+    load: dict[str, Any] = {"run_id": "r3", "rows": 15, "kept": 0, "snapshot": str(snapshot), "committed_at_ms": 5}
+    parts = [asdict(r) for r in RANGES]
+    why = [{"from_reason": begins, "until_reason": ends} for begins, ends in (("cursor", "log end"), (None, None))]
     explained = ["It was loaded 2 times. Each load replaced the rows of the one before."]
     explained.append("15 of its offsets were loaded again by run r3, by v2.")
-    assert batch_view(changed(SAVED, rate=rate), cursor, loads, {"r3": "scheduled"}).to_json() == (
+    assert shown(batch_of(changed(SAVED, rate=rate), cursor, loads, {"r3": "scheduled"})) == (
         {"seq": 3, "replay": None, "state": "committed", "run_id": "r3", "rows": 15, "seconds": 0.0, "transform": "v3"}
         | {"committed_at_ms": 5, "adopted_from": None, "why": ["cursor to log end"], "who": "scheduled", "planned_at_ms": 9}
-        | {"limits": {}, "rate": rate.to_json(), "timing": TIMING.to_json(), "load": None}
-        | {"loads": [{**load, "transform": "v1"}, {**load, "transform": "v3"}], "replays": [again], "explained": explained}
-        | {"partitions": [part | reason for part, reason in zip(parts, why, strict=True)]}
+        | {"limits": {}, "rate": rate.to_json(), "timing": TOOK, "load": None}
+        | {"loads": [load | {"transform": "v1"}, load | {"transform": "v3"}], "explained": explained}
+        | {"replays": [load | {"transform": "v2", "dag_id": "p__replay", "partitions": parts}]}
+        | {"partitions": [{**part, **reason} for part, reason in zip(parts, why, strict=True)]}
     )
 
 
@@ -119,41 +124,40 @@ def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
     """And that a try found what an earlier one had written. A replay of a former topic of that name is none of its."""
     why = (Decision(P0, "accepted loss", "log end"), Decision(P1, "recreated", "log end"))
     read = changed(SAVED, adopted_from="r2", jumped={P0: 15}, topic_ids={"t": "new"}, decisions=why)
-    load = write_of("p", 3, "r3", RANGES, "v1", "x")
-    former = changed(load, replay="before", topic_ids={"t": "old"})
-    backfill = changed(load, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
-    loads = [Receipt(each, 1, 5, rows=15, kept=7) for each in (load, former, backfill)]
-    answer = LoadAnswer(seconds={"write": 1.0}, landed_before=True)
-    view = batch_view(read, cursor_of("p", 3), loads, answer=answer).to_json()
+    write = write_of("p", 3, "r3", RANGES, "v1", "x")
+    former = changed(write, replay="before", topic_ids={"t": "old"})
+    backfill = changed(write, replay="since", run_id="backfill__x", ranges=(OffsetRange("t", 0, 25, 40),))
+    loads = [Receipt(each, 1, 5, rows=15, kept=7) for each in (write, former, backfill)]
+    load = LoadFigures(seconds={"write": 1.0}, landed_before=True)
+    batch = batch_of(read, cursor_of("p", 3), loads, load=load)
     words = ["Run r2", "7 older rows", "An earlier try", "5 offsets before", "Topic t had been deleted", "5 of its offsets"]
-    assert [(word, told.startswith(word)) for word, told in zip(words, view["explained"], strict=True)] == [
+    assert [(word, told.startswith(word)) for word, told in zip(words, batch.explained, strict=True)] == [
         (word, True) for word in words
     ]
-    assert [each["dag_id"] for each in view["replays"]] == ["p"]
-    assert view["load"]["seconds"] == {"write": 1.0}
+    assert ([each.dag_id for each in batch.replays], batch.load) == (["p"], load)
 
 
 def test_a_batch_that_is_only_planned_has_no_loads() -> None:
     """Nor a time: that of the cursor is another batch's."""
-    view = batch_view(SAVED, cursor_of("p", 2, {P0: 20}, timing=TIMING), ()).to_json()
-    assert (view["state"], view["rows"], view["transform"], view["timing"], view["rate"]) == ("planned", None, None, None, None)
+    batch = batch_of(SAVED, cursor_of("p", 2, {P0: 20}, timing=TIMING), ())
+    assert (batch.state, batch.rows, batch.transform, batch.timing, batch.rate) == ("planned", None, None, None, None)
 
 
-def answer_of(**changes: Any) -> LoadAnswer | None:
+def answer_of(**changes: Any) -> LoadFigures | None:
     seen = {"records": 10, "rows": 9, "bytes": 100, "repeats": 1}
     given: dict[str, Any] = {"receipt": {}, "observed": seen, "seconds": {"write": 0.5}, "landed_before": False}
-    return LoadAnswer.of({**given, **changes})
+    return LoadFigures.of({**given, **changes})
 
 
 def test_of_an_answer_is_shown_what_is_a_number() -> None:
     """No batch depends on it: somebody may have written something else, or an older version did not count it."""
     counts: dict[str, Any] = {"records": 10, "rows": 9, "repeats": 1}
-    assert answer_of() == LoadAnswer(seconds={"write": 0.5}, **counts)
+    assert answer_of() == LoadFigures(seconds={"write": 0.5}, **counts)
     odd = {"records": -1, "rows": "9", "errors": True}
-    assert answer_of(observed=odd, seconds={"write": "long", "read": 1}, spark_age_s="x") == LoadAnswer(seconds={"read": 1.0})
-    assert answer_of(seconds=3) == LoadAnswer(seconds={}, **counts)
+    assert answer_of(observed=odd, seconds={"write": "long", "read": 1}, spark_age_s="x") == LoadFigures(seconds={"read": 1.0})
+    assert answer_of(seconds=3) == LoadFigures(seconds={}, **counts)
     nothing: list[object] = [None, [], "x", {}, {"observed": None}]
-    assert [LoadAnswer.of(value) for value in nothing] == [None] * 5
+    assert [LoadFigures.of(value) for value in nothing] == [None] * 5
 
 
 @pytest.mark.parametrize(
@@ -185,22 +189,24 @@ def run(run_id: str, state: str, note: str | None = None, since_ms: int = 5, kin
 def test_a_replay_shows_what_landed_and_what_it_replaced_and_a_dry_run_what_it_would() -> None:
     """The newest load of each chunk. Nothing is saved of a dry run; without its report, nothing is known but its note."""
     landed = [Receipt(write_of("p", 0, "again", CHUNKS[0], "v2", "a", replay="x"), 7, 100, rows=rows) for rows in (9, 10)]
-    report = {"replaces": [{"load": "batch 1"}], "lost": "?", "total": 15}
-    view = ReplayView(run("again", "running"), "p", REPLAY, landed=tuple(landed), report=report)
+    replaced = {"load": "batch 1", "offsets": 15, "rows": 14, "transform": "v1"}
+    report = {"replaces": [replaced, {"load": "?"}, 3], "lost": "?", "total": 15}
+    replay = replay_run(run("again", "running"), "p", REPLAY, landed=landed, report=report)
     bare: dict[str, Any] = {"pipeline": "p", "request": {}, "chunks": [], "replaces": [], "lost": [], "dry_run": False}
     bare |= dict.fromkeys(["table", "transform", "offsets", "note", "seconds", "verdict"])
-    chunks: list[dict[str, Any]] = [{"chunk": 0, "offsets": 10, "landed": True, "rows": 10, "committed_at_ms": 100}]
-    chunks.append({"chunk": 1, "offsets": 5, "landed": False, "rows": None, "committed_at_ms": None})
-    assert RunView("replay", replay=view).to_json()["replay"] == (
+    chunks = [{"chunk": 0, "offsets": 10, "rows": 10, "committed_at_ms": 100}]
+    chunks.append({"chunk": 1, "offsets": 5, "rows": None, "committed_at_ms": None})  # type: ignore[dict-item]
+    assert shown(replay) == (
         bare
         | {"run_id": "again", "state": "running", "table": "lake.a.b", "transform": "v2", "offsets": 15}
-        | {"request": {"versions": "=1"}, "replaces": [{"load": "batch 1"}], "chunks": chunks}
+        | {"request": {"versions": "=1"}, "replaces": [replaced], "chunks": chunks}
     )
-    report = {"total": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
-    dry = ReplayView(run("dry", "success", "Dry run"), "p", None, landed=(), report=report, verdict={"rows": 1}, dry_run=True)
+    report = {"total": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5, "lost": ["t-0[0, 5)"]}
+    dry = replay_run(run("dry", "success", "Dry run"), "p", report=report, verdict={"rows": 1}, dry_run=True)
     known = {"run_id": "dry", "state": "success", "note": "Dry run", "dry_run": True, "verdict": {"rows": 1}}
-    assert dry.to_json() == bare | known | {"offsets": 15, "table": "lake.a.b", "transform": "v2", "seconds": 3.5}
-    assert ReplayView(run("r", "failed"), "p").to_json() == bare | {"run_id": "r", "state": "failed"}
+    offsets = report.pop("total")
+    assert shown(dry) == bare | known | report | {"offsets": offsets}
+    assert shown(replay_run(run("r", "failed"), "p")) == bare | {"run_id": "r", "state": "failed"}
 
 
 @pytest.mark.parametrize(
@@ -218,12 +224,11 @@ def test_a_replay_shows_what_landed_and_what_it_replaced_and_a_dry_run_what_it_w
 )
 def test_a_run_without_a_batch_says_why(state: str | None, note: str | None, plan: str | None, kind: str, reason: str) -> None:
     """One that found nothing is no failure, and no plan that is still to come."""
-    view = without_a_batch(None if state is None else run("r", state, note), plan).to_json()
-    assert view == {"kind": kind, "batch": None, "replay": None, "reason": reason}
+    assert without_a_batch(None if state is None else run("r", state, note), plan) == (kind, reason)
 
 
 def test_the_last_runs_are_told_apart() -> None:
-    """In the order of their times; a run that found nothing to read is no load. A run with a batch shows its view."""
+    """In the order of their times; a run that found nothing to read is no load."""
     runs = [
         run("old", "success", since_ms=0),
         run("loaded", "success", since_ms=1),
@@ -244,9 +249,7 @@ def test_the_last_runs_are_told_apart() -> None:
         ("running", "running", 3, 7),
         ("queued", "queued", None, None),
     ]
-    assert marks[2].to_json()["dag_id"] == "p__replay"
-    batch = batch_view(SAVED, cursor_of("p"), ())
-    assert RunView("batch", batch=batch).to_json()["batch"] == batch.to_json()
+    assert marks[2].dag_id == "p__replay"
 
 
 # ---- lag
@@ -256,7 +259,7 @@ def lag(
     tp: TopicPartition, start: int, end: int, seconds: float | None = None, left_s: float | None = None, **held: Any
 ) -> Any:
     """Of a partition of which these offsets are unread."""
-    of: dict[str, Any] = {"topic_partition": tp, "next_offset": start, "latest": end, "records_behind": end - start}
+    of: dict[str, Any] = {**tp._asdict(), "next_offset": start, "latest": end, "records_behind": end - start}
     return PartitionLag(**of, seconds_behind=seconds, retention_left_s=left_s, **held)
 
 
@@ -268,13 +271,12 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
     assert (partitions, brokers.isolation_level) == (expected, "read_committed")
     one = measure_lag(brokers, {P1: 30}, now_ms=2_030, assign={"t": [1]})
     assert one == [lag(P1, 30, 40, seconds=2.0, left_s=3.0)]
-    view = LagView("p", tuple(partitions))
-    assert view.total == TotalLag(partitions=3, records_behind=1_020, seconds_behind=2.0, retention_left_s=0.0)
-    shown = json.loads(json.dumps(view.to_json()))
+    total = total_lag(partitions)
+    assert total == TotalLag(partitions=3, records_behind=1_020, seconds_behind=2.0, retention_left_s=0.0)
     times = {"seconds_behind": 2.0, "retention_left_s": 0.0, "held_back": 0, "open_s": None}
     offsets = {"topic": "t", "partition": 1, "next_offset": 20, "latest": 40, "records_behind": 20}
-    assert shown["partitions"][1] == offsets | times
-    assert (shown["total"]["partitions"], shown["total"]["open_transaction"], shown["maintenance"]) == (3, None, None)
+    view = LagView(pipeline="p", partitions=tuple(partitions), total=total)
+    assert shown(view)["partitions"][1] == offsets | times
 
 
 def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record_on() -> None:
@@ -436,7 +438,6 @@ def test_what_is_not_known_of_one_batch_is_known_of_others() -> None:
     """But a sum needs all of them."""
     known, unknown = Point(1, 1, 1, lag=5, records=5, bound=9, run_s=1.0, rows=5), Point(2, 2, 1, lag=None, records=3)
     assert known.joined(unknown) == Point(2, 2, 2, lag=5, records=8, bound=9, run_s=1.0)
-    assert unknown.to_json()["lag"] is None
 
 
 def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone() -> None:
@@ -468,7 +469,6 @@ def test_what_is_not_known_is_not_forecast(state: dict[str, Any], batches: list[
     for timings in ((), (timing(1),)):
         found = forecast(cursor_of("p", rate_state=state, timings=timings), batches, interval_s=interval_s, lag=5)
         assert found == Forecast(interval_s=interval_s)
-    assert found.to_json()["next_bound"] is None
 
 
 # ---- all pipelines at a glance
@@ -481,72 +481,68 @@ def ledger() -> Ledger:
     return made
 
 
-def seen(ledger: Ledger, *runs: dict[str, Any], paused: bool = False, interval_s: float | None = 60.0) -> Overview:
+def seen(ledger: Ledger, *runs: dict[str, Any], **known: Any) -> PipelineRow:
     state = Readable(ledger)
-    view = Overview(state.cursor, "lake.a.b", interval_s, paused=paused, runs=runs, pending=state.pending)
-    return replace(view, faults=tuple(state.faults))
+    cursor, pending = state.cursor, state.pending
+    return pipeline_row(
+        cursor, runs, pending, **{"table": "lake.a.b", "interval_s": 60.0, "faults": tuple(state.faults)} | known
+    )
 
 
 def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
     """Records per second are those of all batches that are known, over their runs. One that never ran is no trouble."""
-    last = {"records": 1000, "bound": 500, "run_s": 4.0, "load_s": 1.0, "delay_s": 0.01, "ended_at_ms": 7}
     healthy = (
         {"pipeline": "p", "table": "lake.a.b", "paused": False, "seq": 2, "records_per_s": 250.0, "interval_s": 60.0}
-        | {"last": last, "run": {"run_id": "r3", "state": "running", "since_ms": 5}, "faults": [], "file_error": None}
-        | dict.fromkeys(["pending", "failure", "trouble", "lag", "waiting"])
+        | {"last": TOOK, "run": {"run_id": "r3", "state": "running", "since_ms": 5}, "faults": [], "file_error": None}
+        | {"lag_soon": False, "lag_points": []}
+        | dict.fromkeys(["pending", "failure", "trouble", "lag", "lag_at_ms", "lag_error", "waiting"])
     )
-    assert seen(ledger, run("r2", "success"), run("r3", "running")).to_json() == healthy
-    assert seen(holding()).to_json() == healthy | {"seq": 0, "last": None, "records_per_s": None, "run": None}
+    assert shown(seen(ledger, run("r2", "success"), run("r3", "running"))) == healthy
+    assert shown(seen(holding())) == healthy | {"seq": 0, "last": None, "records_per_s": None, "run": None}
 
 
 def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Ledger) -> None:
     """With the saved range that the next run adopts."""
     ledger.save_range(SAVED)
     runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.")]
-    shown = seen(ledger, *runs).to_json()
-    assert {name: shown[name] for name in ("trouble", "failure", "pending")} == {
+    said = shown(seen(ledger, *runs))
+    assert {name: said[name] for name in ("trouble", "failure", "pending")} == {
         "trouble": "stopped",
         "failure": {"run_id": "r3", "why": "Failed in load: new.", "command": "airflow dags trigger p"},
         "pending": {"seq": 3, "run_id": "r3", "offsets": 15},
     }
-    assert seen(ledger, *runs, run("r4", "success")).trouble is None
-
-
-@pytest.mark.parametrize(
-    ("paused", "interval_s", "trouble"), [(True, 1.0, "paused"), (False, 3.9, "late"), (False, None, None)]
-)
-def test_a_run_that_is_longer_than_its_interval_is_late(
-    ledger: Ledger, *, paused: bool, interval_s: float | None, trouble: str | None
-) -> None:
-    """Where runs start at fixed times, and the DAG is not paused."""
-    assert seen(ledger, paused=paused, interval_s=interval_s).trouble == trouble
-
-
-def test_the_command_that_goes_on_is_the_one_that_the_fix_names(ledger: Ledger) -> None:
-    """Not what else stands in backticks; where it names none, another run is triggered."""
+    # the command is the one that the fix names, not what else stands in backticks
     note = "Failed in plan: `t` lost records. Run `tidegate ledger accept p --lost`."
-    assert seen(ledger, run("r3", "failed", note)).command == "tidegate ledger accept p --lost"
-    assert seen(ledger).command is None
+    failure = seen(ledger, run("r3", "failed", note)).failure
+    assert failure is not None
+    assert failure.command == "tidegate ledger accept p --lost"
+
+
+LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_left_s=7100.0)
 
 
 @pytest.mark.parametrize(
-    ("left_s", "interval_s", "trouble"),
-    [(None, 60.0, None), (7300.0, 3600.0, None), (7100.0, 3600.0, "losing"), (3599.0, None, "losing"), (3600.0, None, None)],
+    ("known", "trouble"),
+    [
+        ({"paused": True, "interval_s": 1.0}, "paused"),
+        ({"interval_s": 3.9}, "late"),
+        ({"interval_s": None}, None),
+        ({"lag": replace(LAG, retention_left_s=None)}, None),
+        ({"lag": replace(LAG, retention_left_s=7300.0), "interval_s": 3600.0}, None),
+        ({"lag": LAG, "interval_s": 3600.0}, "losing"),
+        ({"lag": LAG, "interval_s": 3600.0, "paused": True}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": None}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=3600.0), "interval_s": None}, None),
+        ({"file_error": "not valid YAML"}, "file"),
+    ],
 )
-def test_a_pipeline_loses_records_soon_within_two_intervals_or_an_hour(
-    ledger: Ledger, left_s: float | None, interval_s: float | None, trouble: str | None
-) -> None:
-    """Whichever is longer, and also while it is paused."""
-    total = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_left_s=left_s)
-    view = replace(seen(ledger, interval_s=interval_s), lag=(total, 5))
-    assert (view.trouble, replace(view, paused=True).trouble) == (trouble, trouble or "paused")
-    assert view.to_json()["lag"] == total.to_json() | {"at_ms": 5}
+def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, Any], trouble: str | None) -> None:
+    """Nothing runs before a file is corrected; records are lost soon within two intervals or an hour, whichever is longer.
 
-
-def test_a_file_that_cannot_be_read_comes_before_what_failed(ledger: Ledger) -> None:
-    """Nothing runs before it is corrected."""
-    view = replace(seen(ledger, run("r3", "failed")), file_error="not valid YAML")
-    assert (view.trouble, Overview(Cursor(pipeline="q", seq=0), file_error="no").to_json()["trouble"]) == ("file", "file")
+    A run is late that is longer than its interval, where runs start at fixed times.
+    """
+    assert seen(ledger, **known).trouble == trouble
+    assert seen(ledger, run("r", "failed"), **known).trouble == ("file" if trouble == "file" else "stopped")
 
 
 @pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])
@@ -556,8 +552,8 @@ def test_saved_state_that_cannot_be_read_is_named(broken: str) -> None:
     Ledger(store, "p").save_cursor(cursor_of("p", 2, {P0: 20}))
     Ledger(store, "p").save_range(changed(SAVED, seq=1))
     store.put(f"tidegate.p.{broken}", "{", "")
-    view = seen(Ledger(store, "p"), run("r", "failed"))
-    assert (view.trouble, view.pending) == ("unreadable", None)
-    assert broken in view.faults[0]
-    others = [replace(view, cursor=Cursor(pipeline=name, seq=0), faults=(), paused=name == "b") for name in "cab"]
-    assert [each.pipeline for each in by_trouble([*others, view])] == ["p", "a", "b", "c"]
+    row = seen(Ledger(store, "p"), run("r", "failed"), file_error="no")
+    assert (row.trouble, row.pending) == ("unreadable", None)
+    assert broken in row.faults[0]
+    others = [pipeline_row(Cursor(pipeline=name, seq=0), paused=name == "b") for name in "cab"]
+    assert [each.pipeline for each in by_trouble([*others, row])] == ["p", "a", "c", "b"]

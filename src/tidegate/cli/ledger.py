@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
@@ -18,7 +19,7 @@ from tidegate.core.model.times import utc
 from tidegate.core.model.uris import ranges_page
 from tidegate.core.planning.run_notes import failed_runs, since_success
 from tidegate.core.state.ledger import Ledger, is_of_run
-from tidegate.views.entries import Entry, entries, started_by, versions
+from tidegate.views.entries import BatchRow, Entry, entries, started_by, versions
 
 app = typer.Typer()
 ledger = typer.Typer(no_args_is_help=True, help="Show what a pipeline has run; verify, reload and rebuild it.")
@@ -52,7 +53,7 @@ def show(
     if as_json:
         said = {
             "pipeline": this.name,
-            "batches": [{**entry.to_json(), "ranges": ranges_to_json(entry.load.ranges)} for entry in ran],
+            "batches": [{**asdict(BatchRow.of(entry)), "ranges": ranges_to_json(entry.load.ranges)} for entry in ran],
             "transforms": {version: selection_to_json(ranges) for version, ranges in transforms.items()},
             "failures": failures,
             "faults": state.faults,

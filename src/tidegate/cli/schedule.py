@@ -24,7 +24,7 @@ from tidegate.cli.shared import (
     show_page,
     the_pipeline,
 )
-from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag
+from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
 from tidegate.core.model.ranges import total_count
@@ -122,12 +122,12 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
             isolation_level=this.source.isolation_level,
             assign=this.source.assign,
         )
-        of_table = in_time(lambda: _of_table(this, remote)) or ()  # to show the lag, nobody waits for a table
+        due, lost = in_time(lambda: _of_table(this, remote)) or (None, None)  # to show the lag, nobody waits for a table
         tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
-    view = LagView(this.name, tuple(partitions), *of_table)
+    view = LagView(pipeline=this.name, partitions=tuple(partitions), total=total_lag(partitions), maintenance=due, lost=lost)
     if as_json:
-        out.print_json(json.dumps(view.to_json()))
+        out.print_json(json.dumps(asdict(view)))
     else:
         _print_lag(view)
     show_page(page)
@@ -146,7 +146,7 @@ def _print_lag(view: LagView) -> None:
     for column in ("partition", "next", "log end", "records behind", "s behind", "s until retention"):
         table.add_column(column, justify="left" if column == "partition" else "right")
     for p in view.partitions:
-        _add_row(table, str(p.topic_partition), p.next_offset, p.latest, p)
+        _add_row(table, f"{p.topic}-{p.partition}", p.next_offset, p.latest, p)
     _add_row(table, "total", None, None, view.total)
     print_table(table)
     for line in filter(None, (view.total.open_transaction, view.maintenance, view.lost)):

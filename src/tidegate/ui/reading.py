@@ -31,12 +31,13 @@ from tidegate.ui import server
 from tidegate.ui.answers import Answer, Answers
 from tidegate.ui.plans import Landings, Plans
 from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
-from tidegate.views.batch import BatchView, LoadAnswer, batch_view
+from tidegate.views.batch import Batch, LoadFigures, batch_of
 from tidegate.views.entries import Loads, entries, loaded_last, started_by
 from tidegate.views.history import forecast, points, sampled
-from tidegate.views.overview import Overview, by_trouble
+from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipeline_row
+from tidegate.views.pages import BatchAnswer, HistoryAnswer, LagAnswer, MapAnswer, RunAnswer
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
-from tidegate.views.runs import ReplayView, RunView, run_marks, without_a_batch
+from tidegate.views.runs import ReplayRun, RunMark, replay_run, run_marks, without_a_batch
 from tidegate.views.waiting import waits_for
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
@@ -56,9 +57,9 @@ LOGIN = re.compile(r"//[^/\s@]+@")
 Lags = list[PartitionLag]
 
 
-def shown(error: TidegateError | None) -> dict[str, str] | None:
-    """An error as pages show it, without the login that an address in it may have."""
-    return None if error is None else {"message": LOGIN.sub("//", error.message), "fix": error.fix}
+def shown(error: TidegateError | None) -> str | None:
+    """An error as pages show it, with its fix, without the login that an address in it may have."""
+    return None if error is None else LOGIN.sub("//", str(error))
 
 
 class Frame(NamedTuple):
@@ -85,7 +86,7 @@ class PageSource:
         """Close the connections to brokers."""
         self._kafka.close()
 
-    def overviews(self, of: Mapping[str, server.KnownDag], file_errors: Mapping[str, str]) -> list[dict[str, Any]]:
+    def pipelines(self, of: Mapping[str, server.KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
         """Pipelines at a glance, those that need attention first.
 
         Args:
@@ -101,33 +102,35 @@ class PageSource:
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
         for name, shadow in self._shadows.get_all({name: partial(server.shadow_of, cursor_key(name)) for name in of}).items():
             states[name].faults += filter(None, [shadow.value])
-        views = [self._overview(found, states[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
-        views += [Overview(Cursor(pipeline=name, seq=0), file_error=why) for name, why in file_errors.items() if name not in of]
-        return [
-            {
-                **view.to_json(),
-                "lag_points": self._lag_points(view.pipeline, states[view.pipeline].listing) if view.pipeline in of else [],
-                "lag_error": shown(lags[view.pipeline].error) if view.pipeline in lags else None,
-                "lag_soon": view.pipeline in lags and lags[view.pipeline].soon,
-            }
-            for view in by_trouble(views)
-        ]
+        rows = [self._pipeline(found, states[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
+        others = ((name, why) for name, why in file_errors.items() if name not in of)
+        return by_trouble([*rows, *(pipeline_row(Cursor(pipeline=name, seq=0), file_error=why) for name, why in others)])
 
-    def _overview(self, of: server.KnownDag, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> Overview:
+    def _pipeline(self, of: server.KnownDag, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> PipelineRow:
         declared = of.declared
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
-        behind = None if lag is None or lag.value is None else (total_lag(lag.value), lag.at_ms)
-        view = Overview(
-            state.cursor, declared.table, declared.interval_s, paused=of.paused, runs=ran, pending=state.pending, lag=behind
+        active = active_run(ran)
+        behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
+        if lag is not None and lag.value is not None:
+            behind |= {"lag": total_lag(lag.value), "lag_at_ms": lag.at_ms}
+        return pipeline_row(
+            state.cursor,
+            ran,
+            state.pending,  # what of this cannot be read is among the faults below
+            table=declared.table,
+            interval_s=declared.interval_s,
+            paused=of.paused,
+            faults=tuple(state.faults),
+            lag_points=self._lag_points(declared.pipeline, state.listing),
+            waiting=None if active is None else self._waiting(declared, active.run_id),
+            file_error=file_error,
+            **behind,
         )
-        waiting = None if view.run is None else self._waiting(declared, view.run["dag_run_id"])
-        return replace(view, waiting=waiting, faults=tuple(state.faults), file_error=file_error)
 
-    def _lag_points(self, pipeline: str, listing: Listing) -> list[int | None]:
-        """How many records were behind when each of the last batches was planned, the oldest first."""
+    def _lag_points(self, pipeline: str, listing: Listing) -> tuple[int, ...]:
         plans, _ = self._plans.of(pipeline, listing, most=SPARKLINE)
-        return [plan.lag for plan in reversed(plans)]
+        return tuple(plan.lag for plan in reversed(plans) if plan.lag is not None)
 
     @staticmethod
     def _waiting(of: Declared, run_id: str) -> str | None:
@@ -138,14 +141,15 @@ class PageSource:
         said = {task_id: str(text) for (_, task_id, _), text in away.items() if text}
         return waits_for([replace(task, away=said.get(task.name)) for task in found], slots, now_ms=now_ms())
 
-    def lag(self, of: Declared) -> dict[str, Any]:
+    def lag(self, of: Declared) -> LagAnswer:
         """The lag, the newest that is known; none before the first batch."""
         ask = self._lag_of(of, _state(of.pipeline).known_cursor)
         if ask is None:
-            return {"at_ms": now_ms(), "lag": None, "error": None}
-        answer = self._lags.get((of.pipeline, of.connection), ask)
-        view = None if answer.value is None else LagView(of.pipeline, tuple(answer.value)).to_json()
-        return {"at_ms": answer.at_ms, "lag": view, "error": shown(answer.error)}
+            return LagAnswer(at_ms=now_ms())
+        answer, view = self._lags.get((of.pipeline, of.connection), ask), None
+        if answer.value is not None:
+            view = LagView(pipeline=of.pipeline, partitions=tuple(answer.value), total=total_lag(answer.value))
+        return LagAnswer(lag=view, **_heard(answer) | {"at_ms": answer.at_ms})
 
     def _lag_of(self, of: Declared, cursor: Cursor | None) -> Callable[[], Lags] | None:
         """Asks the brokers for the lag; None where there is nothing to ask for."""
@@ -168,7 +172,7 @@ class PageSource:
         before: int | None,
         axis: Literal["offset", "time"],
         replays: bool,
-    ) -> dict[str, Any]:
+    ) -> MapAnswer:
         """The range map of a page of partitions, and the last runs; of the log as far as it is known.
 
         It has the newest `batches` of those before `before`. `replays`: whether to show runs of replays too.
@@ -200,65 +204,64 @@ class PageSource:
         else:
             lost = [r for each in saved for r in each.skipped]
             drawn = offset_map(rows[frame.page], ran, frame.columns, lost=lost, versions=by_version, marks=marks)
-        return {
-            "pipeline": of.pipeline,
-            "axis": axis,
-            "span_ms": times,
-            "partitions": len(rows),
-            "rows": [row.to_json() for row in drawn],
-            "first_seq": min(chosen, default=None),
-            "last_seq": max(chosen, default=None),
-            "transforms": sorted({version for version, _ in by_version}),
-            "runs": self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
-            "faults": state.faults,
-            "error_at_ms": away.at_ms if away.value is not None else None,
-            "waiting_for": [name for name, each in (("log", log), ("table", loads)) if each.soon and each.value is None],
+        return MapAnswer(
+            pipeline=of.pipeline,
+            axis=axis,
+            span_ms=times,
+            partitions=len(rows),
+            rows=drawn,
+            first_seq=min(chosen, default=None),
+            last_seq=max(chosen, default=None),
+            transforms=tuple(sorted({version for version, _ in by_version})),
+            runs=self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
+            faults=tuple(state.faults),
+            error_at_ms=away.at_ms if away.value is not None else None,
+            waiting_for=tuple(name for name, each in (("log", log), ("table", loads)) if each.soon and each.value is None),
             **_heard(log, loads),
-        }
+        )
 
     @staticmethod
     def _marks(of: Declared, saved: Iterable[SavedRange]) -> dict[int, frozenset[Mark]]:
         """What the loads of batches handed on that is worth seeing."""
         by_run = {each.load.run_id: each.load.seq for each in saved}
-        answers = _answers(of, list(by_run))
-        return {by_run[run_id]: answer.marks for run_id, answer in answers.items() if answer.marks}
+        found = _figures(of, list(by_run))
+        return {by_run[run_id]: load.marks for run_id, load in found.items() if load.marks}
 
-    def _last_runs(self, of: Declared, listing: Listing, dag_ids: Iterable[str]) -> list[dict[str, Any]]:
+    def _last_runs(self, of: Declared, listing: Listing, dag_ids: Iterable[str]) -> tuple[RunMark, ...]:
         """The last runs of some of a pipeline's DAGs: of its schedule, and of its replays."""
         ran = {dag_id: runs(dag_id) for dag_id in dag_ids}
         keys = listing.of_runs(str(run["dag_run_id"]) for run in ran.get(of.pipeline, ()))
         records = {plan.seq: plan.records for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
         batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}
-        return [mark.to_json() for mark in run_marks(ran, batches, pipeline=of.pipeline, most=NEWEST)]
+        return run_marks(ran, batches, pipeline=of.pipeline, most=NEWEST)
 
-    def batch(self, of: Declared, seq: int, *, replays: bool) -> dict[str, Any]:
+    def batch(self, of: Declared, seq: int, *, replays: bool) -> BatchAnswer:
         """The batch of that number; `error` is why its loads are not known. `replays`: whether to show those of its offsets."""
         state = _state(of.pipeline)
         key = next((key for key in state.listing.ranges if key.seq == seq), None)
         if key is None:
-            return {"batch": None, **_heard()}
+            return BatchAnswer(at_ms=now_ms())
         saved = state.ledger.saved_range(key.key)
         run = next(iter(runs(of.pipeline, [saved.load.run_id])), None)
         loads = self._loads_of(of, run)
-        return {"batch": _batch(of, state, saved, run, loads.value, replays=replays).to_json(), **_heard(loads)}
+        return BatchAnswer(batch=_batch(of, state, saved, run, loads.value, replays=replays), **_heard(loads))
 
-    def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> dict[str, Any]:
+    def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> RunAnswer:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
         state = _state(of.pipeline)
         ran = next(iter(runs(dag_id, [run_id])), None)
         key = state.listing.of_run(run_id) if dag_id == of.pipeline else None
         loads = self._loads_of(of, ran)
         if key is not None:
-            saved = state.ledger.saved_range(key.key)
-            view = RunView("batch", batch=_batch(of, state, saved, ran, loads.value, replays=replays))
-        elif ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
-            view = RunView("replay", replay=_replay(dag_id, state, ran, loads.value))
-        else:
-            states = {task.name: task.state for task in tasks(dag_id, run_id)}
-            view = without_a_batch(ran, states.get("plan"))
-        return {**view.to_json(), **_heard(loads)}
+            batch = _batch(of, state, state.ledger.saved_range(key.key), ran, loads.value, replays=replays)
+            return RunAnswer(kind="batch", batch=batch, **_heard(loads))
+        if ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
+            return RunAnswer(kind="replay", replay=_replay(dag_id, state, ran, loads.value), **_heard(loads))
+        states = {task.name: task.state for task in tasks(dag_id, run_id)}
+        kind, reason = without_a_batch(ran, states.get("plan"))
+        return RunAnswer(kind=kind, reason=reason, **_heard(loads))
 
-    def history(self, of: Declared, *, hours: int, buckets: int) -> dict[str, Any]:
+    def history(self, of: Declared, *, hours: int, buckets: int) -> HistoryAnswer:
         """What the batches of the last hours read and took, how far behind they were, and what is to be expected.
 
         `complete`: whether all saved ranges of that time are read; the rest comes with the next request.
@@ -273,16 +276,16 @@ class PageSource:
         ran = points(plans, landed, state.cursor)
         lag = None if behind is None or behind.value is None else total_lag(behind.value).records_behind
         complete = complete and all_landed
-        return {
-            "from_ms": from_ms,
-            "until_ms": until_ms,
-            "points": [p.to_json() for p in sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets)],
-            "forecast": forecast(state.cursor, ran, interval_s=of.interval_s, lag=lag).to_json(),
-            "lag": lag,
-            "complete": complete,
-            "faults": state.faults,
+        return HistoryAnswer(
+            from_ms=from_ms,
+            until_ms=until_ms,
+            points=sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets),
+            forecast=forecast(state.cursor, ran, interval_s=of.interval_s, lag=lag),
+            lag=lag,
+            complete=complete,
+            faults=tuple(state.faults),
             **_heard(loads, *([] if behind is None else [behind]), soon=not complete),
-        }
+        )
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
         topics = sorted({tp.topic for tp in cursor.at.offsets})
@@ -308,15 +311,15 @@ def _state(pipeline: str) -> Readable:
 
 def _batch(
     of: Declared, state: Readable, saved: SavedRange, run: Mapping[str, Any] | None, loads: Loads | None, *, replays: bool
-) -> BatchView:
+) -> Batch:
     who = {} if run is None else {saved.load.run_id: started_by(run)}
     cursor = state.ledger.cursor() if state.listing.has_cursor else Cursor(pipeline=of.pipeline, seq=0)
-    answer = _answers(of, [saved.load.run_id]).get(saved.load.run_id)
+    load = _figures(of, [saved.load.run_id]).get(saved.load.run_id)
     found = () if loads is None else loads.of_batches({saved.load.seq})
-    return batch_view(saved, cursor, [r for r in found if replays or r.load.replay is None], who, answer)
+    return batch_of(saved, cursor, [r for r in found if replays or r.load.replay is None], who, load)
 
 
-def _replay(dag_id: str, state: Readable, run: Mapping[str, Any], loads: Loads | None) -> ReplayView:
+def _replay(dag_id: str, state: Readable, run: Mapping[str, Any], loads: Loads | None) -> ReplayRun:
     run_id = str(run["dag_run_id"])
     key = state.listing.replay_of_run(run_id)
 
@@ -327,17 +330,15 @@ def _replay(dag_id: str, state: Readable, run: Mapping[str, Any], loads: Loads |
     report = _mapping(dry if dry is not None else said(REPORT, "plan"))
     verdict = _mapping(said("return_value", "verify", "commit"))
     saved = None if key is None else state.ledger.saved_replay(key.key)
-    receipts = () if saved is None or loads is None else loads.of_replay(saved.name)
-    return ReplayView(
-        run, state.ledger.pipeline, saved, landed=tuple(receipts), report=report, verdict=verdict, dry_run=dry is not None
-    )
+    landed = () if saved is None or loads is None else loads.of_replay(saved.name)
+    return replay_run(run, state.ledger.pipeline, saved, landed=landed, report=report, verdict=verdict, dry_run=dry is not None)
 
 
-def _answers(of: Declared, run_ids: list[str]) -> dict[str, LoadAnswer]:
+def _figures(of: Declared, run_ids: list[str]) -> dict[str, LoadFigures]:
     """What the loads of runs handed on, by run id."""
     found = handed_on(of.pipeline, run_ids, "return_value", tasks=("load",))
-    answers = {run_id: LoadAnswer.of(value) for (run_id, _, _), value in found.items()}
-    return {run_id: answer for run_id, answer in answers.items() if answer is not None}
+    figures = {run_id: LoadFigures.of(value) for (run_id, _, _), value in found.items()}
+    return {run_id: load for run_id, load in figures.items() if load is not None}
 
 
 def _mapping(value: Any) -> Mapping[str, Any] | None:
@@ -346,6 +347,6 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 
 
 def _heard(*answers: Answer[Any], soon: bool = False) -> dict[str, Any]:
-    """Why there is nothing newer, by the first of the answers that says, and whether something newer is expected."""
+    """What is in a `PageAnswer`: the error is that of the first of the answers that has one."""
     error = next((answer.error for answer in answers if answer.error is not None), None)
-    return {"error": shown(error), "soon": soon or any(answer.soon for answer in answers)}
+    return {"at_ms": now_ms(), "error": shown(error), "soon": soon or any(answer.soon for answer in answers)}

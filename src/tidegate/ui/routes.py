@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from airflow.api.common.airflow_health import get_airflow_health
 from airflow.api_fastapi.app import get_auth_manager
@@ -30,9 +30,10 @@ from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.shared import now_ms
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
-from tidegate.ui.reading import Frame, PageSource, shown
+from tidegate.ui.reading import LOGIN, Frame, PageSource
 from tidegate.ui.runs import receiver_slots, slots
 from tidegate.ui.server import KnownDag, file_errors
+from tidegate.views.pages import MapAnswer, PipelinesAnswer, RunAnswer, encode
 from tidegate.views.waiting import crowding, dead_servers
 
 THREADS = 4
@@ -104,7 +105,7 @@ ThePipeline = Annotated[Declared, Depends(_pipeline)]
 async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Response:
     """All pipelines whose runs the user may see, those that need attention first; and what keeps Airflow from running tasks."""
 
-    def ask() -> dict[str, Any]:
+    def ask() -> PipelinesAnswer:
         known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
         found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
         errors = _shown_errors(user, found, known)
@@ -112,7 +113,8 @@ async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Re
         crowded = crowding(
             receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
         )
-        return {"pipelines": source.overviews(of, errors), "airflow": [*dead_servers(get_airflow_health()), *crowded]}
+        airflow = (*dead_servers(get_airflow_health()), *crowded)
+        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(of, errors), airflow=airflow)
 
     return await _apart(request, ALL, ask)
 
@@ -156,7 +158,7 @@ async def ranges(
 ) -> Response:
     """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
 
-    def ask() -> dict[str, Any]:
+    def ask() -> MapAnswer:
         replays = _may_see_replays(user, of)
         return source.range_map(of, frame, batches=batches, before=before, axis=axis, replays=replays)
 
@@ -173,7 +175,7 @@ async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: The
 async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> Response:
     """What a DAG run read: its batch, its replay, or why there is neither."""
 
-    def ask() -> dict[str, Any]:
+    def ask() -> RunAnswer:
         return source.run(dag_id, of, run_id, replays=_may_see_replays(user, of))
 
     return await _apart(request, of.connection, ask)
@@ -205,11 +207,13 @@ def other(_path: str) -> Response:
     raise NotFound("there is no such page", fix="Follow a link of Airflow's UI")
 
 
-async def _apart(request: Request, connection: str, ask: Callable[[], dict[str, Any]]) -> Response:
-    """An answer and when it was given (`at_ms`), as JSON, made in the threads of a Kafka connection."""
-    return await to_thread.run_sync(
-        lambda: JSONResponse({"at_ms": now_ms(), **ask()}), limiter=request.app.state.apart[connection]
-    )
+async def _apart(request: Request, connection: str, ask: Callable[[], object]) -> Response:
+    """An answer as JSON, made in the threads of a Kafka connection."""
+
+    def answer() -> Response:
+        return Response(encode(ask()), media_type="application/json")
+
+    return await to_thread.run_sync(answer, limiter=request.app.state.apart[connection])
 
 
 def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
@@ -227,4 +231,5 @@ def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TidegateError)  # noqa: S101 - the type that the handler is registered for
     kinds = ((NotFound, HTTPStatus.NOT_FOUND), (RequestError, HTTPStatus.BAD_REQUEST))
     status = next((status for kind, status in kinds if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
-    return JSONResponse(shown(error), int(HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status))
+    said = {"message": LOGIN.sub("//", error.message), "fix": error.fix}
+    return JSONResponse(said, int(HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status))

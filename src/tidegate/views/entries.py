@@ -155,23 +155,83 @@ class Entry:
         """The reasons of its ranges' bounds, each once."""
         return sorted({f"{d.from_reason} to {d.until_reason}" for d in self.why.decisions})
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready, without the ranges."""
-        return {
-            "seq": self.seq,
-            "replay": self.load.replay,
-            "state": str(self.state),
-            "run_id": self.load.run_id,
-            "rows": self.newest and self.newest.rows,
-            "seconds": self.seconds,
-            "transform": self.newest and self.newest.write.transform,
-            "loads": len(self.receipts),
-            "committed_at_ms": self.newest and self.newest.committed_at_ms,
-            "adopted_from": self.why.adopted_from,
-            "why": self.reasons,
-            "who": self.who,
-            "planned_at_ms": self.planned_at_ms,
-        }
+
+@dataclass(frozen=True, kw_only=True)
+class LoadRow:
+    """A commit of the table: of a batch, or of a chunk of a replay.
+
+    Attributes:
+        snapshot: its id, as text: it is larger than the whole numbers that JavaScript has.
+        kept: older rows of the same data files, which were written again as they were.
+    """
+
+    run_id: str
+    rows: int
+    kept: int
+    snapshot: str
+    committed_at_ms: int
+    transform: str
+
+    @staticmethod
+    def of(receipt: Receipt) -> LoadRow:
+        """By its receipt."""
+        return LoadRow(
+            run_id=receipt.load.run_id,
+            rows=receipt.rows,
+            kept=receipt.kept,
+            snapshot=str(receipt.snapshot),
+            committed_at_ms=receipt.committed_at_ms,
+            transform=receipt.write.transform,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchRow:
+    """A batch, or a chunk of a replay, in short.
+
+    Attributes:
+        replay: its name; None of a batch.
+        rows: of the newest load; None where it is not loaded.
+        seconds: from its plan to the commit of its first load; None where one of the two is not known.
+        transform: the version that loaded it last.
+        loads: the oldest first.
+        why: the reasons of its ranges' bounds, each once.
+        who: who triggered the run, or its kind; None where that is no longer known.
+    """
+
+    seq: int
+    replay: str | None
+    state: BatchState
+    run_id: str
+    rows: int | None
+    seconds: float | None
+    transform: str | None
+    loads: tuple[LoadRow, ...]
+    committed_at_ms: int | None
+    adopted_from: str | None
+    why: tuple[str, ...]
+    who: str | None
+    planned_at_ms: int | None
+
+    @staticmethod
+    def of(entry: Entry) -> BatchRow:
+        """In short."""
+        newest = entry.newest
+        return BatchRow(
+            seq=entry.seq,
+            replay=entry.load.replay,
+            state=entry.state,
+            run_id=entry.load.run_id,
+            rows=None if newest is None else newest.rows,
+            seconds=entry.seconds,
+            transform=None if newest is None else newest.write.transform,
+            loads=tuple(map(LoadRow.of, entry.receipts)),
+            committed_at_ms=None if newest is None else newest.committed_at_ms,
+            adopted_from=entry.why.adopted_from,
+            why=tuple(entry.reasons),
+            who=entry.who,
+            planned_at_ms=entry.planned_at_ms,
+        )
 
 
 def entries(

@@ -8,7 +8,6 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from tidegate.core.model.errors import ConfigError, RequestError
-from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import total_count
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateControl
@@ -18,7 +17,7 @@ from tidegate.core.state.saved_range import SavedRange
 
 
 @dataclass(frozen=True, slots=True)
-class Point(View):
+class Point:
     """One batch, or several that were planned one after the other (`batches` of them, the last one is `seq`).
 
     `at_ms` is when it was planned (epoch ms), or loaded where its saved range is not kept any more. `lag` is how many offsets
@@ -104,7 +103,7 @@ def _add_timings(found: dict[int, Point], cursor: Cursor) -> None:
             found[seq] = replace(found[seq], run_s=timing.run_ms / 1000, load_s=timing.load_ms / 1000)
 
 
-def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: int) -> list[Point]:
+def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: int) -> tuple[Point, ...]:
     """The batches of a span of time in at most `buckets` points, in order; each batch is in one of them.
 
     Args:
@@ -119,11 +118,11 @@ def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: i
             bucket = (point.at_ms - from_ms) * buckets // (until_ms - from_ms)
             known = found.get(bucket)
             found[bucket] = point if known is None else known.joined(point)
-    return [point for _, point in sorted(found.items())]
+    return tuple(point for _, point in sorted(found.items()))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast(View):
+class Forecast:
     """What is to be expected, as far as it is known.
 
     Attributes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tidegate.core.audit.lag import TotalLag
@@ -25,121 +25,163 @@ COMMAND = re.compile(r"`((?:tidegate|airflow) [^`]+)`")
 ACTIVE = ("running", "queued")
 
 
-@dataclass(frozen=True)
-class Overview:
-    """One pipeline.
+@dataclass(frozen=True, kw_only=True)
+class Timing:
+    """What a batch took.
 
     Attributes:
-        cursor: how far it is, and what its last batches took; an empty one where it is not known.
-        table: the table that it loads.
-        interval_s: seconds between two runs; None where they start when there is something to read.
-        paused: whether its DAG is paused.
-        runs: its newest DAG runs, as Airflow's REST API lists them, the oldest first; `since_ms` is when each was queued.
-        pending: a saved range of the next batch, which the next run adopts where its own run does not load it.
-        lag: how far behind it is, and when that was measured (epoch ms); None where it is not known.
-        waiting: what its active run waits for; None where it waits for nothing.
-        faults: saved state that cannot be read, one message each.
-        file_error: why its file cannot be read; None where it can.
+        bound: the most records that its policy allowed; None where that did not limit it.
+        run_s: from the start of its run to the commit.
+        delay_s: from when the run was due until it started.
+        ended_at_ms: when it was committed (epoch ms).
     """
 
-    cursor: Cursor
+    records: int
+    bound: int | None
+    run_s: float
+    load_s: float
+    delay_s: float
+    ended_at_ms: int
+
+    @staticmethod
+    def of(timing: BatchTiming) -> Timing:
+        """In seconds."""
+        return Timing(
+            records=timing.records,
+            bound=timing.bound,
+            run_s=timing.run_ms / 1000,
+            load_s=timing.load_ms / 1000,
+            delay_s=timing.scheduling_delay_ms / 1000,
+            ended_at_ms=timing.ended_at_ms,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pending:
+    """A saved range of the next batch, which the next run adopts where its own run does not load it."""
+
+    seq: int
+    run_id: str
+    offsets: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """The newest run that failed since the last success, why, and what to run then: what the fix names, or another run."""
+
+    run_id: str
+    why: str
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class ActiveRun:
+    """A run that is queued or running, since when (epoch ms)."""
+
+    run_id: str
+    state: str
+    since_ms: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PipelineRow:
+    """One pipeline; None is what is not known, or what there is none of.
+
+    Attributes:
+        table: the table that it loads.
+        seq: its last batch; 0 before the first.
+        last: what that took.
+        records_per_s: of the batches that are known, over their runs.
+        interval_s: seconds between two runs; None where they start when there is something to read.
+        trouble: what needs attention most.
+        faults: saved state that cannot be read.
+        lag_at_ms: when the lag was measured (epoch ms).
+        lag_error: why there is no newer lag.
+        lag_soon: whether a newer one is on its way.
+        lag_points: records behind when each of the last batches was planned, the oldest first.
+        waiting: what its active run waits for.
+        file_error: why its file cannot be read.
+    """
+
+    pipeline: str
     table: str = ""
-    interval_s: float | None = None
-    _: KW_ONLY
     paused: bool = False
-    runs: Sequence[Mapping[str, Any]] = ()
-    pending: SavedRange | None = None
-    lag: tuple[TotalLag, int] | None = None
-    waiting: str | None = None
+    seq: int
+    last: Timing | None
+    records_per_s: float | None
+    interval_s: float | None = None
+    pending: Pending | None
+    failure: Failure | None
+    run: ActiveRun | None
+    trouble: Trouble | None = None
     faults: tuple[str, ...] = ()
+    lag: TotalLag | None = None
+    lag_at_ms: int | None = None
+    lag_error: str | None = None
+    lag_soon: bool = False
+    lag_points: tuple[int, ...] = ()
+    waiting: str | None = None
     file_error: str | None = None
 
-    @property
-    def pipeline(self) -> str:
-        """Its name."""
-        return self.cursor.pipeline
 
-    @property
-    def failure(self) -> tuple[str, str] | None:
-        """The id of the newest run that failed since the last success, and why; None where none has."""
-        return next(reversed(failed_runs(since_success(self.runs)).items()), None)
+def pipeline_row(
+    cursor: Cursor, runs: Sequence[Mapping[str, Any]] = (), pending: SavedRange | None = None, **known: Any
+) -> PipelineRow:
+    """A pipeline at a glance.
 
-    @property
-    def run(self) -> Mapping[str, Any] | None:
-        """The active run."""
-        return next((run for run in self.runs if run["state"] in ACTIVE), None)
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """What needs attention most; None where nothing does."""
-        if self.faults:
-            return "unreadable"
-        if self.file_error is not None:
-            return "file"
-        if self.failure is not None:
-            return "stopped"
-        if self.losing:
-            return "losing"
-        if self.paused:
-            return "paused"
-        timing, interval_s = self.cursor.pace.timing, self.interval_s
-        late = timing is not None and interval_s is not None and timing.run_ms > interval_s * 1000
-        return "late" if late else None
-
-    @property
-    def losing(self) -> bool:
-        """Whether retention deletes records soon that are not read yet."""
-        left = None if self.lag is None else self.lag[0].retention_left_s
-        return left is not None and left < max(SOON_S, 2 * (self.interval_s or 0))
-
-    @property
-    def command(self) -> str | None:
-        """What to run after a failure: what the fix names, or another run; None where nothing has failed."""
-        if self.failure is None:
-            return None
-        named = COMMAND.search(self.failure[1])
-        return f"airflow dags trigger {shlex.quote(self.pipeline)}" if named is None else named[1]
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        timing, failure, run, pending = self.cursor.pace.timing, self.failure, self.run, self.pending
-        return {
-            "pipeline": self.pipeline,
-            "table": self.table,
-            "paused": self.paused,
-            "seq": self.cursor.seq,
-            "last": timing and timing_to_json(timing),
-            "records_per_s": _rate(self.cursor.pace.timings),
-            "interval_s": self.interval_s,
-            "pending": pending
-            and {"seq": pending.load.seq, "run_id": pending.load.run_id, "offsets": total_count(pending.load.ranges)},
-            "failure": failure and {"run_id": failure[0], "why": failure[1], "command": self.command},
-            "run": run and {"run_id": run["dag_run_id"], "state": run["state"], "since_ms": run["since_ms"]},
-            "trouble": self.trouble,
-            "faults": list(self.faults),
-            "lag": self.lag and {**self.lag[0].to_json(), "at_ms": self.lag[1]},
-            "waiting": self.waiting,
-            "file_error": self.file_error,
-        }
-
-
-def timing_to_json(timing: BatchTiming) -> dict[str, Any]:
-    """What a batch took, as pages show it: seconds, and when it was committed (epoch ms)."""
-    return {
-        "records": timing.records,
-        "bound": timing.bound,
-        "run_s": timing.run_ms / 1000,
-        "load_s": timing.load_ms / 1000,
-        "delay_s": timing.scheduling_delay_ms / 1000,
-        "ended_at_ms": timing.ended_at_ms,
-    }
-
-
-def by_trouble(overviews: Iterable[Overview]) -> list[Overview]:
-    """Those that need attention first."""
-    return sorted(overviews, key=lambda each: (WORST_FIRST.index(each.trouble), each.pipeline))
-
-
-def _rate(timings: Sequence[BatchTiming]) -> float | None:
+    Args:
+        cursor: how far it is, and what its last batches took; an empty one where it is not known.
+        runs: its newest DAG runs, as Airflow's REST API lists them, the oldest first; `since_ms` is when each was queued.
+        pending: a saved range of the next batch.
+        known: of the row, what is shown as it is.
+    """
+    timings, failed = cursor.pace.timings, failed_runs(since_success(runs))
     seconds = sum(timing.run_ms for timing in timings) / 1000
-    return sum(timing.records for timing in timings) / seconds if seconds else None
+    row = PipelineRow(
+        pipeline=cursor.pipeline,
+        seq=cursor.seq,
+        last=Timing.of(cursor.pace.timing) if cursor.pace.timing else None,
+        records_per_s=sum(timing.records for timing in timings) / seconds if seconds else None,
+        pending=None if pending is None else _pending(pending),
+        failure=next((_failure(cursor.pipeline, *each) for each in reversed(failed.items())), None),
+        run=active_run(runs),
+        **known,
+    )
+    return replace(row, trouble=_trouble(row))
+
+
+def active_run(runs: Sequence[Mapping[str, Any]]) -> ActiveRun | None:
+    """The first run that is queued or running."""
+    active = (run for run in runs if run["state"] in ACTIVE)
+    return next((ActiveRun(run_id=r["dag_run_id"], state=r["state"], since_ms=r["since_ms"]) for r in active), None)
+
+
+def _pending(saved: SavedRange) -> Pending:
+    return Pending(seq=saved.load.seq, run_id=saved.load.run_id, offsets=total_count(saved.load.ranges))
+
+
+def _failure(pipeline: str, run_id: str, why: str) -> Failure:
+    named = COMMAND.search(why)
+    command = f"airflow dags trigger {shlex.quote(pipeline)}" if named is None else named[1]
+    return Failure(run_id=run_id, why=why, command=command)
+
+
+def _trouble(row: PipelineRow) -> Trouble | None:
+    if row.faults:
+        return "unreadable"
+    if row.file_error is not None:
+        return "file"
+    if row.failure is not None:
+        return "stopped"
+    left = None if row.lag is None else row.lag.retention_left_s
+    if left is not None and left < max(SOON_S, 2 * (row.interval_s or 0)):
+        return "losing"
+    if row.paused:
+        return "paused"
+    late = row.last is not None and row.interval_s is not None and row.last.run_s > row.interval_s
+    return "late" if late else None
+
+
+def by_trouble(rows: Iterable[PipelineRow]) -> tuple[PipelineRow, ...]:
+    """Those that need attention first."""
+    return tuple(sorted(rows, key=lambda each: (WORST_FIRST.index(each.trouble), each.pipeline)))

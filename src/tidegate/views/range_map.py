@@ -11,11 +11,12 @@ left out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Literal
 
-from tidegate.core.model.fields import View
+from pydantic import Field
+
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, by_partition, common, without
 from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
@@ -29,6 +30,8 @@ Mark = Literal["errors", "cold", "recreated", "replayed"]
 """What else is worth seeing: rows that are broken records, a Spark that had just started, a topic that was deleted and created
 again, a replay that loaded it last."""
 
+REPLAYED: tuple[Mark, ...] = ("replayed",)
+
 Version = tuple[str, bool]
 """Of a transform, and whether a replay loaded by it."""
 
@@ -39,25 +42,28 @@ _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 
 @dataclass(frozen=True, slots=True)
 class MapBlock:
-    """Neighbouring offsets `[from_offset, until_offset)` of a partition, or times (epoch ms) where that is the map's axis.
+    """Neighbouring offsets of a partition, from one until another (exclusive), or times (epoch ms) where that is the axis.
 
-    `batches` is how many batches begin in it, `seqs` the first and the last that it has offsets of; 0 and None of offsets that
-    belong to no batch. `transform` is the version that loaded them last, by a replay or by the schedule; None where there is
-    none, or more than one. `offsets` is how many there are. `rows` and `seconds` are those of the batches as a whole, all
-    partitions together; 0 where they are not known.
+    Attributes:
+        seqs: the first and the last batch that it has offsets of; None of offsets that belong to no batch.
+        batches: how many begin in it.
+        transform: the version that loaded them last, by a replay or by the schedule; None where there is none, or several.
+        records: how many offsets there are.
+        rows: of the batches as a whole, all partitions together; 0 where that is not known, as `seconds`.
+        seconds: of the same.
     """
 
-    from_offset: int
-    until_offset: int
+    from_offset: Annotated[int, Field(serialization_alias="from")]
+    until_offset: Annotated[int, Field(serialization_alias="until")]
     kind: Kind
     _: KW_ONLY
     seqs: tuple[int, int] | None = None
     batches: int = 0
     transform: str | None = None
-    marks: frozenset[Mark] = frozenset()
-    offsets: int = 0
+    marks: tuple[Mark, ...] = ()
+    records: int = 0
     rows: int = 0
-    seconds: float = 0.0
+    seconds: float = 0
 
     def joined(self, other: MapBlock) -> MapBlock:
         """This block and a later one as one."""
@@ -69,51 +75,41 @@ class MapBlock:
             seqs=(min(seqs), max(seqs)) if seqs else None,
             batches=self.batches + other.batches,
             transform=self.transform if self.transform == other.transform else None,
-            marks=self.marks | other.marks,
-            offsets=self.offsets + other.offsets,
+            marks=_all_of(self.marks, other.marks),
+            records=self.records + other.records,
             rows=self.rows + other.rows,
             seconds=self.seconds + other.seconds,
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready, as short as thousands of them should be."""
-        return {
-            "from": self.from_offset,
-            "until": self.until_offset,
-            "kind": self.kind,
-            "seqs": self.seqs and list(self.seqs),
-            "batches": self.batches,
-            "transform": self.transform,
-            "marks": sorted(self.marks),
-            "records": self.offsets,
-            "rows_per_s": round(self.rows / self.seconds, 1) if self.seconds else None,
-        }
+
+def _all_of(marks: tuple[Mark, ...], more: Collection[Mark]) -> tuple[Mark, ...]:
+    return tuple(sorted({*marks, *more})) if more else marks
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionRow(View):
-    """One partition of the map.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionRow:
+    """One partition of the map; None is what is not known.
 
-    `next_offset` is the cursor's; `log_start` and `log_end` are the log's. None: not known. Blocks are sorted and disjoint.
+    Attributes:
+        next_offset: the cursor's.
+        log_start: the first offset that the log holds.
+        log_end: the log's end (exclusive).
+        behind: offsets that are not committed yet.
+        blocks: sorted and disjoint.
     """
 
-    ALSO = ("behind",)
-
-    topic_partition: TopicPartition
-    blocks: tuple[MapBlock, ...]
-    next_offset: int | None = None
-    _: KW_ONLY
-    log_start: int | None = None
-    log_end: int | None = None
+    topic: str
+    partition: int
+    next_offset: int | None
+    log_start: int | None
+    log_end: int | None
+    behind: int | None
+    blocks: tuple[MapBlock, ...] = ()
 
     @property
-    def behind(self) -> int | None:
-        """Offsets that are not committed yet; None where the log's end is not known.
-
-        A partition that the cursor does not know is read from the first offset of its log on.
-        """
-        begin = self.log_start if self.next_offset is None else self.next_offset
-        return None if self.log_end is None else max(0, self.log_end - (begin or 0))
+    def topic_partition(self) -> TopicPartition:
+        """Which."""
+        return TopicPartition(self.topic, self.partition)
 
 
 def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[PartitionRow]:
@@ -126,10 +122,17 @@ def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[Partit
     offsets = cursor.at.offsets
     log = watermarks or Watermarks({}, {})
     partitions = {*offsets, *log.latest}
-    rows = [
-        PartitionRow(tp, (), offsets.get(tp), log_start=log.earliest.get(tp), log_end=log.latest.get(tp)) for tp in partitions
-    ]
-    return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic_partition))
+    rows = [_row(tp, offsets.get(tp), log.earliest.get(tp), log.latest.get(tp)) for tp in partitions]
+    return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic, row.partition))
+
+
+def _row(tp: TopicPartition, next_offset: int | None, start: int | None, end: int | None) -> PartitionRow:
+    # a partition that the cursor does not know is read from the first offset of its log on
+    begin = (start if next_offset is None else next_offset) or 0
+    behind = None if end is None else max(0, end - begin)
+    return PartitionRow(
+        topic=tp.topic, partition=tp.partition, next_offset=next_offset, log_start=start, log_end=end, behind=behind
+    )
 
 
 def offset_map(
@@ -140,7 +143,7 @@ def offset_map(
     lost: Iterable[OffsetRange] = (),
     versions: Mapping[Version, Iterable[OffsetRange]] | None = None,
     marks: Mapping[int, frozenset[Mark]] | None = None,
-) -> list[PartitionRow]:
+) -> tuple[PartitionRow, ...]:
     """The rows with their blocks, by offsets.
 
     Args:
@@ -160,7 +163,7 @@ def offset_map(
         by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
         blocks = _row_blocks(row, pieces[tp], of_lost.get(tp, ()), by_version)
         drawn.append(replace(row, blocks=level_of_detail(blocks, columns)))
-    return drawn
+    return tuple(drawn)
 
 
 def time_map(
@@ -170,7 +173,7 @@ def time_map(
     *,
     now_ms: int,
     marks: Mapping[int, frozenset[Mark]] | None = None,
-) -> list[PartitionRow]:
+) -> tuple[PartitionRow, ...]:
     """The rows with their blocks, by time. A batch begins when it was planned, and ends when it was loaded first.
 
     One that is not loaded yet ends now. One whose plan is not known any more begins where it ends. Arguments are those of
@@ -182,7 +185,7 @@ def time_map(
         for r in entry.load.ranges:
             if r.count and r.topic_partition in pieces:
                 pieces[r.topic_partition].append(_block(entry, r, start, stop, (marks or {}).get(entry.seq, frozenset())))
-    return [replace(row, blocks=level_of_detail(_in_order(pieces[row.topic_partition]), columns)) for row in rows]
+    return tuple(replace(row, blocks=level_of_detail(_in_order(pieces[row.topic_partition]), columns)) for row in rows)
 
 
 def span(batches: Iterable[Entry], now_ms: int) -> tuple[int, int]:
@@ -251,10 +254,10 @@ def _pieces(
 def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset[Mark]) -> MapBlock:
     """A batch's block of one partition, before it is known which version loaded it last."""
     kind: Kind = "committed" if entry.state == "committed" else "loaded" if entry.state == "loaded" else "planned"
-    marks = marks | {"recreated"} if r.topic in entry.recreated else marks
+    shown = _all_of((), marks | {"recreated"} if r.topic in entry.recreated else marks)
     rows, transform = (entry.newest.rows or 0, entry.newest.write.transform) if entry.newest else (0, None)
     block = MapBlock(
-        start, stop, kind, seqs=(entry.seq, entry.seq), batches=1, transform=transform, marks=marks, offsets=r.count
+        start, stop, kind, seqs=(entry.seq, entry.seq), batches=1, transform=transform, marks=shown, records=r.count
     )
     return replace(block, rows=rows, seconds=entry.seconds) if entry.seconds else block
 
@@ -271,12 +274,12 @@ def _row_blocks(
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
     blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, versions)]
-    blocks += [MapBlock(r.from_offset, r.until_offset, "lost", offsets=r.count) for r in (without(lost, taken) if lost else ())]
+    blocks += [MapBlock(r.from_offset, r.until_offset, "lost", records=r.count) for r in (without(lost, taken) if lost else ())]
     begin = max(row.next_offset or 0, row.log_start or 0)
     if row.log_end is not None and row.log_end > begin:
         waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
         unread = without(waiting, [r for r in (*taken, *lost) if r.until_offset > begin])
-        blocks += [MapBlock(r.from_offset, r.until_offset, "pending", offsets=r.count) for r in unread]
+        blocks += [MapBlock(r.from_offset, r.until_offset, "pending", records=r.count) for r in unread]
     return sorted(blocks, key=lambda block: block.from_offset)
 
 
@@ -300,8 +303,8 @@ def _parts(batch: MapBlock, own: OffsetRange, versions: Mapping[Version, Sequenc
             from_offset=r.from_offset,
             until_offset=r.until_offset,
             transform=None if version is None else version[0],
-            marks=batch.marks | {"replayed"} if version is not None and version[1] else batch.marks,
-            offsets=r.count,
+            marks=_all_of(batch.marks, REPLAYED if version is not None and version[1] else ()),
+            records=r.count,
             batches=int(n == 0),
         )
         for n, (r, version) in enumerate(sorted(parts, key=lambda part: part[0]))

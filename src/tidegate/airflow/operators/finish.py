@@ -34,7 +34,7 @@ from tidegate.core.state.saved_range import SavedRange
 from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.kafka.settings import planning_client
 from tidegate.sinks.registry import reader_of
-from tidegate.views.batch import LoadAnswer
+from tidegate.views.batch import LoadFigures
 
 
 class FinishOperator(Patient):
@@ -139,7 +139,7 @@ class FinishOperator(Patient):
         }
         metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
         loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
-        errors = sum(answer.errors or 0 for answer in map(LoadAnswer.of, loads) if answer)
+        errors = sum(load.errors or 0 for load in map(LoadFigures.of, loads) if load)
         if errors and self.replays:
             self._note(context, broken(errors))
         if saved.table == pipeline.sink.table:  # a trial's table is nobody's asset, and has no hours

@@ -12,7 +12,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.model.errors import CursorBeyondLog, PartitionsDeleted, some
-from tidegate.core.model.fields import View
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import Assigned, IsolationLevel, Watermarks, age_s, begins, sentence
 from tidegate.core.state.ports import Brokers
@@ -22,11 +21,10 @@ NAMED = 10
 
 
 @dataclass(frozen=True, order=True, kw_only=True)
-class PartitionLag(View):
+class PartitionLag:
     """How far behind one partition is.
 
     Attributes:
-        topic_partition: which.
         next_offset: the next to read: the cursor's, or the first of the log where the cursor does not know the partition.
         latest: the end of the log (exclusive).
         records_behind: offsets between the two; where the log has gaps, fewer records.
@@ -37,7 +35,8 @@ class PartitionLag(View):
         open_s: age of that transaction's first record.
     """
 
-    topic_partition: TopicPartition
+    topic: str
+    partition: int
     next_offset: int
     latest: int
     records_behind: int
@@ -48,10 +47,11 @@ class PartitionLag(View):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TotalLag(View):
-    """All partitions together: the sums of the records, the most seconds, the least time left (None: of none known)."""
+class TotalLag:
+    """All partitions together: the sums of the records, the most seconds, the least time left (None: of none known).
 
-    ALSO = ("open_transaction",)
+    `open_transaction` says that records wait behind an open transaction; None where none do.
+    """
 
     partitions: int
     records_behind: int
@@ -59,40 +59,40 @@ class TotalLag(View):
     retention_left_s: float | None
     held_back: int = 0
     open_s: float | None = None
-
-    @property
-    def open_transaction(self) -> str | None:
-        """That records wait behind an open transaction; None where none do."""
-        return sentence(self.held_back, self.open_s)
+    open_transaction: str | None = None
 
 
 def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
     """The lags of partitions as one."""
+    held_back = sum(lag.held_back for lag in lags)
+    open_s = max((lag.open_s for lag in lags if lag.open_s is not None), default=None)
     return TotalLag(
         partitions=len(lags),
         records_behind=sum(lag.records_behind for lag in lags),
         seconds_behind=max((lag.seconds_behind for lag in lags if lag.seconds_behind is not None), default=None),
         retention_left_s=min((lag.retention_left_s for lag in lags if lag.retention_left_s is not None), default=None),
-        held_back=sum(lag.held_back for lag in lags),
-        open_s=max((lag.open_s for lag in lags if lag.open_s is not None), default=None),
+        held_back=held_back,
+        open_s=open_s,
+        open_transaction=sentence(held_back, open_s),
     )
 
 
-@dataclass(frozen=True)
-class LagView(View):
-    """The lag of a pipeline, partition by partition, sorted; why its table needs maintenance, and that it is lost, or None."""
+@dataclass(frozen=True, kw_only=True)
+class LagView:
+    """The lag of a pipeline.
 
-    ALSO = ("total",)
+    Attributes:
+        partitions: sorted.
+        total: all partitions together.
+        maintenance: why its table needs maintenance; None where it does not.
+        lost: that its table is lost; None where it is not.
+    """
 
     pipeline: str
     partitions: tuple[PartitionLag, ...]
+    total: TotalLag
     maintenance: str | None = None
     lost: str | None = None
-
-    @property
-    def total(self) -> TotalLag:
-        """All partitions together."""
-        return total_lag(self.partitions)
 
 
 def measure_lag(
@@ -132,7 +132,8 @@ def measure_lag(
         left = None if written is None or kept is None else max(0.0, (written + kept - now_ms) / 1000)
         measured.append(
             PartitionLag(
-                topic_partition=tp,
+                topic=tp.topic,
+                partition=tp.partition,
                 next_offset=at,
                 latest=watermarks.latest[tp],
                 records_behind=watermarks.latest[tp] - at,

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Self, TypeVar, cast
 
 from tidegate.core.model.errors import StateCorrupt, TidegateError
 from tidegate.core.model.ranges import (
-    TopicPartition,
     offsets_from_json,
     offsets_to_json,
     ranges_from_json,
@@ -143,29 +142,3 @@ def _key(field: Field[Any]) -> str:
 
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-class View:
-    """A dataclass that is JSON by its fields, and by the properties that `ALSO` names.
-
-    What it holds is JSON already, or has a `to_json`. A partition becomes a `topic` and a `partition`.
-    """
-
-    __slots__ = ()
-    ALSO: ClassVar[tuple[str, ...]] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        shown: dict[str, Any] = {}
-        for name in (*(f.name for f in fields(cast("Any", self))), *self.ALSO):
-            value = getattr(self, name)
-            shown |= value._asdict() if isinstance(value, TopicPartition) else {name: _plain(value)}
-        return shown
-
-
-def _plain(value: Any) -> Any:
-    if hasattr(value, "to_json"):
-        return value.to_json()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value

@@ -1,4 +1,5 @@
-import { type Batch, type BatchAnswer, rangePage, runPage, taskPage, tasksOf } from "./api";
+import type { Batch, BatchAnswer } from "./answers";
+import { rangePage, runPage, taskPage, tasksOf } from "./api";
 import { count, duration, time } from "./format";
 import { Refused } from "./Page";
 import { phasesOf, phasesOfTiming, WAITING } from "./phases";
@@ -60,8 +61,8 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
                 <th scope="row">
                   {each.topic}-{each.partition}
                 </th>
-                <td className="number">{count(each.from)}</td>
-                <td className="number">{count(each.until)}</td>
+                <td className="number">{count(each.from_offset)}</td>
+                <td className="number">{count(each.until_offset)}</td>
                 <td>{each.from_reason ?? "–"}</td>
                 <td>{each.until_reason ?? "–"}</td>
               </tr>
@@ -88,7 +89,7 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
           <ul>
             {batch.replays.map((each) => (
               <li key={`${each.dag_id} ${each.run_id} ${each.committed_at_ms}`}>
-                {time(each.committed_at_ms)}: {each.partitions.map((r) => `${r.topic}-${r.partition} ${count(r.from)} to ${count(r.until)}`).join(", ")} by{" "}
+                {time(each.committed_at_ms)}: {each.partitions.map((r) => `${r.topic}-${r.partition} ${count(r.from_offset)} to ${count(r.until_offset)}`).join(", ")} by{" "}
                 {each.transform}, run <a href={rangePage(each.dag_id, each.run_id)}>{each.run_id}</a>
               </li>
             ))}
@@ -149,7 +150,7 @@ function Phases({ dagId, batch }: { dagId: string; batch: Batch }) {
       {batch.timing !== null && (
         <p className="muted">
           {count(batch.timing.records)} records{batch.timing.bound === null ? "" : `, bound ${count(batch.timing.bound)}`}; started{" "}
-          {duration(batch.timing.scheduling_delay_ms / 1000)} after it was due
+          {duration(batch.timing.delay_s)} after it was due
         </p>
       )}
     </div>

@@ -1,6 +1,7 @@
 import { useState } from "react";
 
-import { type History as Answer, type Point, part, view } from "./api";
+import type { HistoryAnswer, Point } from "./answers";
+import { part, view } from "./api";
 import { clock, count, duration, time } from "./format";
 import { Entry } from "./kinds";
 import { Asking, Faults } from "./Page";
@@ -16,7 +17,7 @@ const HOURS = { 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" } as
 export function History({ dagId }: { dagId: string }) {
   const [hours, setHours] = useState(24);
   const path = `dags/${part(dagId)}/history?hours=${hours}&buckets=${BUCKETS}`;
-  const asked = useAnswer((signal) => view<Answer>(path, signal), path, EVERY_S, isSoon);
+  const asked = useAnswer((signal) => view<HistoryAnswer>(path, signal), path, EVERY_S, isSoon);
   const answer = asked.answer;
   const points = answer?.points ?? [];
   const rates = points.map((each) => (each.run_s === null || each.run_s === 0 ? null : each.records / each.batches / each.run_s));
@@ -80,7 +81,7 @@ export function History({ dagId }: { dagId: string }) {
 /** The seconds of a run that were not its load's. */
 const beside = ({ run_s, load_s }: Point): number | null => (run_s === null ? null : Math.max(0, run_s - (load_s ?? 0)));
 
-function Expected({ of: { forecast, lag } }: { of: Answer }) {
+function Expected({ of: { forecast, lag } }: { of: HistoryAnswer }) {
   const said = [
     ...(forecast.next_bound === null ? [] : [`The next batch may have ${count(forecast.next_bound)} records.`]),
     ...(forecast.arrival_per_s === null || forecast.verdict !== null ? [] : [`${count(forecast.arrival_per_s)} records/s arrive.`]),
@@ -98,7 +99,7 @@ interface Series {
 
 interface ChartOf {
   name: string;
-  of: Answer;
+  of: HistoryAnswer;
   /** What columns are made of, from below. */
   series: Series[];
   line?: { name: string; values: (number | null)[] };

@@ -1,8 +1,8 @@
 import { type KeyboardEvent, type PointerEvent, memo, useMemo, useState } from "react";
 
-import type { Block, Row } from "./api";
+import type { MapBlock, PartitionRow } from "./answers";
 import { clock, count } from "./format";
-import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, offsetAt, pathsOf, shareOf, spanOf } from "./geometry";
+import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, offsetAt, pathsOf, rateOf, shareOf, spanOf } from "./geometry";
 import { KINDS, type Look, MARKS, fillOf } from "./kinds";
 import { token } from "./style";
 import { useWidth } from "./useWidth";
@@ -12,19 +12,19 @@ const CLICK = 4;
 const HEIGHT = 24;
 
 interface Props {
-  row: Row;
+  row: PartitionRow;
   look: Look;
   /** The times (epoch ms) that the row spans; undefined where its axis is the offsets. */
   times: Span | undefined;
   /** The range that is about to be replayed. */
   marked: Span | undefined;
-  onBlock: (block: Block) => void;
-  onRange: (row: Row, span: Span) => void;
+  onBlock: (block: MapBlock) => void;
+  onRange: (row: PartitionRow, span: Span) => void;
 }
 
 interface Drag {
   /** The row as it was when the drag began: a refresh must not move offsets below the pointer. */
-  row: Row;
+  row: PartitionRow;
   start: number;
   end: number;
   /** Where it began on the screen: the row itself may move meanwhile. */
@@ -161,12 +161,12 @@ const Shade = ({ from, until, width }: Span & { width: number }) => (
 );
 
 interface PointedAt {
-  row: Row;
+  row: PartitionRow;
   span: Span;
   timed: boolean;
   drag: Drag | undefined;
   over: number | undefined;
-  chosen: Block | undefined;
+  chosen: MapBlock | undefined;
   width: number;
 }
 
@@ -193,7 +193,7 @@ function neighbour(of: Element, step: number): SVGSVGElement | undefined {
   return rows[rows.findIndex((each) => each === of) + step];
 }
 
-function said(block: Block, timed: boolean): string {
+function said(block: MapBlock, timed: boolean): string {
   const seqs = block.seqs;
   const batches = seqs === null ? [] : seqs[0] === seqs[1] ? [`batch ${count(seqs[0])}`] : [`batches ${count(seqs[0])} to ${count(seqs[1])}`];
   return [
@@ -203,7 +203,7 @@ function said(block: Block, timed: boolean): string {
       ? `${count(block.records)} offsets, ${clock(block.from)} to ${clock(block.until)}`
       : `offsets ${count(block.from)} to ${count(block.until)}`,
     ...(block.transform === null ? [] : [`by ${block.transform}`]),
-    ...(block.rows_per_s === null ? [] : [`${count(block.rows_per_s)} rows/s`]),
+    ...(block.seconds === 0 ? [] : [`${count(rateOf(block))} rows/s`]),
     ...block.marks.map((mark) => MARKS[mark].name),
   ].join(", ");
 }

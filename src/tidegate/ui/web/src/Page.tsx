@@ -1,6 +1,6 @@
 import type { ReactNode } from "react";
 
-import type { Refusal } from "./api";
+import type { RequestFailed } from "./api";
 import { ago } from "./format";
 import { type Asked, useNow } from "./useAnswer";
 
@@ -14,18 +14,15 @@ export function Page({ title, children }: { title: string; children: ReactNode }
   );
 }
 
-/** An error and what to do about it, as one text. */
-export const saidOf = ({ message, fix }: Refusal): string => (fix === "" ? message : `${message}. ${fix}`);
-
 /** A text whose parts between backticks are code. */
 export const withCode = (text: string): ReactNode[] => text.split(/`([^`]+)`/).map((each, n) => (n % 2 === 1 ? <code key={n}>{each}</code> : each));
 
 /** Why something is not shown, or is not new. */
-export function Refused({ error, since }: { error: Refusal | undefined | null; since?: string }) {
+export function Refused({ error, since }: { error: string | RequestFailed | undefined | null; since?: string }) {
   if (!error) return null;
   return (
     <div className="note bad" role="status">
-      {withCode(saidOf(error))}
+      {withCode(typeof error === "string" ? error : error.said)}
       {since === undefined ? "" : ` (shown as of ${since})`}
     </div>
   );

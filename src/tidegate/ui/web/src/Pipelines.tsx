@@ -1,8 +1,9 @@
 import { useState } from "react";
 
-import { type Pipeline, address, part, runPage, view } from "./api";
+import type { PipelineRow, PipelinesAnswer } from "./answers";
+import { address, part, runPage, view } from "./api";
 import { ago, count, duration } from "./format";
-import { Asking, Faults, Page, saidOf, withCode } from "./Page";
+import { Asking, Faults, Page, withCode } from "./Page";
 import { Sparkline } from "./Sparkline";
 import { EVERY_S, useAnswer, useNow } from "./useAnswer";
 
@@ -19,7 +20,7 @@ const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Last batch", "Ru
 
 /** All pipelines that the user may see, those that need attention first. */
 export function Pipelines() {
-  const asked = useAnswer((signal) => view<{ pipelines: Pipeline[]; airflow: string[] }>("pipelines", signal), "", EVERY_S, ({ pipelines }) => pipelines.some((each) => each.lag_soon));
+  const asked = useAnswer((signal) => view<PipelinesAnswer>("pipelines", signal), "", EVERY_S, ({ pipelines }) => pipelines.some((each) => each.lag_soon));
   const pipelines = asked.answer?.pipelines;
   const now = useNow();
   return (
@@ -42,7 +43,7 @@ export function Pipelines() {
             </thead>
             <tbody role="rowgroup">
               {pipelines.map((each) => (
-                <PipelineRow key={each.pipeline} of={each} now={now} />
+                <OneRow key={each.pipeline} of={each} now={now} />
               ))}
             </tbody>
           </table>
@@ -52,7 +53,7 @@ export function Pipelines() {
   );
 }
 
-function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
+function OneRow({ of, now }: { of: PipelineRow; now: number }) {
   const { lag, last } = of;
   const left = lag?.retention_left_s ?? null;
   return (
@@ -71,7 +72,7 @@ function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
             <div>
               Run <a href={runPage(of.pipeline, of.failure.run_id)}>{of.failure.run_id}</a>
             </div>
-            {of.failure.command !== null && <Command line={of.failure.command} />}
+            <Command line={of.failure.command} />
           </div>
         )}
         {of.waiting !== null && <div className="note warn">{withCode(of.waiting)}</div>}
@@ -81,12 +82,12 @@ function PipelineRow({ of, now }: { of: Pipeline; now: number }) {
             batch {count(of.pending.seq)} is saved: {count(of.pending.offsets)} offsets
           </div>
         )}
-        {of.lag_error !== null && <div className="note warn">lag: {withCode(saidOf(of.lag_error))}</div>}
+        {of.lag_error !== null && <div className="note warn">lag: {withCode(of.lag_error)}</div>}
       </td>
       <td role="cell" data-name={COLUMNS[2]} className="number">
         {lag !== null ? count(lag.records_behind) : of.lag_soon ? "…" : "–"}
         {lag !== null && lag.seconds_behind !== null && <div className="muted">{duration(lag.seconds_behind)}</div>}
-        {lag !== null && of.lag_error !== null && <div className="muted">{ago(lag.at_ms, now)}</div>}
+        {of.lag_error !== null && of.lag_at_ms !== null && <div className="muted">{ago(of.lag_at_ms, now)}</div>}
         <Sparkline name="Records behind of the last batches" values={of.lag_points} />
       </td>
       <td role="cell" data-name={COLUMNS[3]} className="number">
@@ -123,7 +124,7 @@ function Meter({ part: taken }: { part: number }) {
   );
 }
 
-function State({ of, now }: { of: Pipeline; now: number }) {
+function State({ of, now }: { of: PipelineRow; now: number }) {
   const [kind, said] = of.trouble === null ? ["", of.seq === 0 ? "no batch yet" : "ok"] : TROUBLE[of.trouble];
   return (
     <>

@@ -1,6 +1,7 @@
 import { useCallback, useEffect, useMemo, useState } from "react";
 
-import { type BatchAnswer, type Block, type RangeMap, type Row, part, view } from "./api";
+import type { BatchAnswer, MapAnswer, MapBlock, PartitionRow } from "./answers";
+import { part, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { ago, count } from "./format";
 import { type Span, newestOf, replayable } from "./geometry";
@@ -32,7 +33,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const [replay, setReplay] = useState<Chosen>();
   /** What is in the form, which may be edited there. */
   const [marked, setMarked] = useState<Chosen>();
-  const [kept, setKept] = useState<RangeMap>();
+  const [kept, setKept] = useState<MapAnswer>();
   const { batch: seq, before, axis, colour } = place;
   const go = useCallback((to: Partial<Place>) => {
     setPlace((was) => ({ ...was, ...to }));
@@ -44,7 +45,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const query = new URLSearchParams({ columns: String(COLUMNS), limit: String(PARTITIONS), skip: String(skip), axis });
   if (before !== undefined) query.set("before", String(before));
   const path = `dags/${part(dagId)}/map?${query.toString()}`;
-  const asked = useAnswer((signal) => view<RangeMap>(path, signal), path, EVERY_S, isSoon);
+  const asked = useAnswer((signal) => view<MapAnswer>(path, signal), path, EVERY_S, isSoon);
   useEffect(() => {
     if (asked.answer !== undefined) setKept(asked.answer);
   }, [asked.answer]);
@@ -66,10 +67,10 @@ function RangesOf({ dagId }: { dagId: string }) {
   const first = map?.first_seq ?? null;
   const whole = rows.find((row) => replayable(row) !== undefined);
 
-  const open = useCallback((block: Block) => {
+  const open = useCallback((block: MapBlock) => {
     if (block.seqs !== null) go({ batch: block.seqs[1] });
   }, [go]);
-  const choose = useCallback((row: Row, span: Span) => {
+  const choose = useCallback((row: PartitionRow, span: Span) => {
     const chosen = { topic: row.topic, partition: row.partition, ...span };
     setReplay(chosen);
     setMarked(chosen);
@@ -192,7 +193,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   );
 }
 
-function OlderVersions({ map, onChoose }: { map: RangeMap; onChoose: (transform: string) => void }) {
+function OlderVersions({ map, onChoose }: { map: MapAnswer; onChoose: (transform: string) => void }) {
   const newest = newestOf(map.rows);
   const older = map.transforms.filter((each) => each !== newest);
   if (newest === undefined || older.length === 0) return null;

@@ -1,6 +1,7 @@
 import { useState } from "react";
 
-import { type Row, type Run, RequestFailed, runOf, runPage, trigger } from "./api";
+import type { PartitionRow } from "./answers";
+import { type Run, RequestFailed, runOf, runPage, trigger } from "./api";
 import { count } from "./format";
 import { type Span, replayable, versionOf } from "./geometry";
 import { Refused } from "./Page";
@@ -23,7 +24,7 @@ interface Props {
   /** What the form is filled with. */
   of: Chosen;
   /** The partitions that can be chosen instead. */
-  rows: Row[];
+  rows: PartitionRow[];
   onEdit: (chosen: Chosen) => void;
   onClose: () => void;
 }
@@ -110,7 +111,7 @@ const conf = (chosen: Chosen): object =>
     ? { versions: `=${versionOf(chosen.transform)}` }
     : { offsets: { [chosen.topic]: { [chosen.partition]: [chosen.from, chosen.until] } } };
 
-function RangeFields({ of, rows, onEdit }: { of: ChosenRange; rows: Row[]; onEdit: (edited: ChosenRange) => void }) {
+function RangeFields({ of, rows, onEdit }: { of: ChosenRange; rows: PartitionRow[]; onEdit: (edited: ChosenRange) => void }) {
   const row = rows.find((each) => nameOf(each) === nameOf(of));
   const held = row === undefined ? undefined : replayable(row);
   const beyond = isRange(of) && held !== undefined && (of.until > held.until || of.from < (row?.log_start ?? 0));

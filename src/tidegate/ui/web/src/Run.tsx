@@ -1,4 +1,5 @@
-import { type ReplayRun, type RunAnswer, address, part, runPage, view } from "./api";
+import type { ReplayRun, RunAnswer } from "./answers";
+import { address, part, runPage, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { count, time } from "./format";
 import { Asking, Page, Refused, withCode } from "./Page";
@@ -31,7 +32,7 @@ function RunOf({ dagId, of }: { dagId: string; of: RunAnswer }) {
 }
 
 function ReplayDetails({ dagId, of }: { dagId: string; of: ReplayRun }) {
-  const landed = of.chunks.filter((each) => each.landed);
+  const landed = of.chunks.filter((each) => each.committed_at_ms !== null);
   return (
     <>
       <p>

@@ -1,12 +1,13 @@
 import type { KeyboardEvent } from "react";
 
-import { type RunKind, type RunMark, rangePage } from "./api";
+import type { RunMark } from "./answers";
+import { rangePage } from "./api";
 import { count, time } from "./format";
 import { Entry } from "./kinds";
 import { token } from "./style";
 
 /** How each kind of run looks: its shape tells it apart without its colour. */
-const KINDS: Record<RunKind, { name: string; fill: string; path: string }> = {
+const KINDS: Record<RunMark["kind"], { name: string; fill: string; path: string }> = {
   loaded: { name: "loaded", fill: token("teal-solid"), path: "M2,0h16v14h-16z" },
   nothing: { name: "found nothing to read", fill: token("border-emphasized"), path: "M2,6h16v2h-16z" },
   failed: { name: "failed", fill: token("red-solid"), path: "M4,0L10,5L16,0L18,2L12,7L18,12L16,14L10,9L4,14L2,12L8,7L2,2z" },
@@ -44,7 +45,7 @@ export function Strip({ runs }: { runs: RunMark[] }) {
       </ul>
       <ul className="legend" aria-label="Kinds of runs">
         {Object.entries(KINDS).map(([kind, { name, fill, path }]) =>
-          kinds.has(kind as RunKind) ? (
+          kinds.has(kind as RunMark["kind"]) ? (
             <Entry key={kind} name={name}>
               <path d={path} fill={fill} fillRule="evenodd" />
             </Entry>

@@ -1,9 +1,9 @@
 import { describe, expect, it } from "vitest";
 
-import type { Block, Row } from "./api";
+import type { MapBlock, PartitionRow } from "./answers";
 import { blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
 
-const block = (from: number, until: number): Block => ({
+const block = (from: number, until: number): MapBlock => ({
   from,
   until,
   kind: "committed",
@@ -12,9 +12,10 @@ const block = (from: number, until: number): Block => ({
   transform: null,
   marks: [],
   records: until - from,
-  rows_per_s: null,
+  rows: 0,
+  seconds: 0,
 });
-const row: Row = {
+const row: PartitionRow = {
   topic: "t",
   partition: 0,
   next_offset: 300,
@@ -119,7 +120,7 @@ describe("a version", () => {
 
 describe("marks", () => {
   it("are one path each, where their blocks are", () => {
-    const blocks: Block[] = [{ ...block(0, 10), marks: ["errors", "cold"] }, { ...block(10, 20), marks: ["errors"] }];
+    const blocks: MapBlock[] = [{ ...block(0, 10), marks: ["errors", "cold"] }, { ...block(10, 20), marks: ["errors"] }];
     const paths = marksOf(blocks, { from: 0, until: 20 }, 200, 24);
     expect([...paths.keys()]).toEqual(["errors", "cold"]);
     expect(paths.get("errors")?.split("M").length).toBe(3);

@@ -1,6 +1,8 @@
 // Where offsets are on the screen. Pure: shares of a row's width (0 to 1) in, offsets out, and the other way round.
 
-import type { Block, Mark, Row } from "./api";
+import type { MapBlock, PartitionRow } from "./answers";
+
+export type Mark = MapBlock["marks"][number];
 
 /** The offsets that a row shows, `[from, until)`; at least one. */
 export interface Span {
@@ -8,8 +10,11 @@ export interface Span {
   until: number;
 }
 
+/** Rows per second of a block's batches; 0 where that is not known. */
+export const rateOf = ({ rows, seconds }: MapBlock): number => (seconds > 0 ? rows / seconds : 0);
+
 /** What a row spans: its blocks, and the log's end. */
-export function spanOf(row: Row): Span {
+export function spanOf(row: PartitionRow): Span {
   const first = row.blocks[0]?.from ?? row.next_offset ?? row.log_start ?? 0;
   const last = row.blocks[row.blocks.length - 1]?.until ?? first;
   return { from: first, until: Math.max(last, row.log_end ?? 0, first + 1) };
@@ -24,30 +29,30 @@ export const offsetAt = (share: number, span: Span): number =>
   Math.round(span.from + Math.min(1, Math.max(0, share)) * (span.until - span.from));
 
 /** The block at a share of the width. */
-export function blockAt(share: number, row: Row, span: Span = spanOf(row)): Block | undefined {
+export function blockAt(share: number, row: PartitionRow, span: Span = spanOf(row)): MapBlock | undefined {
   const at = span.from + share * (span.until - span.from);
   return row.blocks.find((block) => block.from <= at && at < block.until);
 }
 
 /** The index of the block that holds an offset, or else of the last one before it; the first of those after it; -1 of none. */
-export function indexAt(offset: number, blocks: Block[]): number {
+export function indexAt(offset: number, blocks: MapBlock[]): number {
   const after = blocks.findIndex((block) => block.from > offset);
   return after < 0 ? blocks.length - 1 : Math.max(0, after - 1);
 }
 
 /** Where a block is in a row of `width` pixels: visible however small it is, and apart from its neighbour where there is room. */
-export function boxOf(block: Block, span: Span, width: number): { x: number; width: number } {
+export function boxOf(block: MapBlock, span: Span, width: number): { x: number; width: number } {
   const x = width * shareOf(block.from, span);
   const wide = width * shareOf(block.until, span) - x;
   return { x, width: Math.max(1, wide > 3 ? wide - 1 : wide) };
 }
 
 /** The offsets of a row that can be replayed. */
-export const replayable = (row: Row): Span | undefined =>
+export const replayable = (row: PartitionRow): Span | undefined =>
   held({ from: row.blocks[0]?.from ?? row.log_start ?? 0, until: row.next_offset ?? 0 }, row);
 
 /** One SVG path for all blocks that look the same: thousands of elements of their own would be slow. */
-export function pathsOf<L>(blocks: Block[], span: Span, width: number, height: number, lookOf: (block: Block) => L): Map<L, string> {
+export function pathsOf<L>(blocks: MapBlock[], span: Span, width: number, height: number, lookOf: (block: MapBlock) => L): Map<L, string> {
   const paths = new Map<L, string>();
   const round = (value: number) => Number(value.toFixed(2));
   for (const block of blocks) {
@@ -70,7 +75,7 @@ const MARKS: Record<Mark, (x: number, wide: number, height: number) => string> =
 };
 
 /** One SVG path for each kind of mark that blocks carry. */
-export function marksOf(blocks: Block[], span: Span, width: number, height: number): Map<Mark, string> {
+export function marksOf(blocks: MapBlock[], span: Span, width: number, height: number): Map<Mark, string> {
   const paths = new Map<Mark, string>();
   for (const block of blocks) {
     for (const mark of block.marks) {
@@ -82,20 +87,20 @@ export function marksOf(blocks: Block[], span: Span, width: number, height: numb
 }
 
 /** The block that keys begin at: the newest one of a batch, or else the last. */
-export function firstChosen(blocks: Block[]): number {
+export function firstChosen(blocks: MapBlock[]): number {
   const newest = blocks.findLastIndex((block) => block.seqs !== null);
   return newest < 0 ? blocks.length - 1 : newest;
 }
 
 /** The part of some offsets that the log holds, and that the cursor has passed; undefined where there is none. */
-export function held(span: Span, row: Row): Span | undefined {
+export function held(span: Span, row: PartitionRow): Span | undefined {
   const from = Math.max(span.from, row.log_start ?? 0);
   const until = Math.min(span.until, row.next_offset ?? 0);
   return from < until ? { from, until } : undefined;
 }
 
 /** The offsets between two shares of the width that can be replayed, whichever comes first; undefined where there are none. */
-export function dragged(one: number, other: number, row: Row): Span | undefined {
+export function dragged(one: number, other: number, row: PartitionRow): Span | undefined {
   const span = spanOf(row);
   return held({ from: offsetAt(Math.min(one, other), span), until: offsetAt(Math.max(one, other), span) }, row);
 }
@@ -104,7 +109,7 @@ export function dragged(one: number, other: number, row: Row): Span | undefined 
 export const versionOf = (transform: string): string => transform.slice(transform.lastIndexOf("@") + 1);
 
 /** The version that loaded the newest of these rows' batches; undefined where none has. */
-export function newestOf(rows: Row[]): string | undefined {
+export function newestOf(rows: PartitionRow[]): string | undefined {
   const loaded = rows.flatMap((row) => row.blocks).filter((block) => block.transform !== null && block.seqs !== null);
   loaded.sort((one, other) => (other.seqs?.[1] ?? 0) - (one.seqs?.[1] ?? 0));
   return loaded[0]?.transform ?? undefined;

@@ -1,12 +1,13 @@
 import type { ReactNode } from "react";
 
-import type { Block, Kind, Mark } from "./api";
+import type { MapBlock } from "./answers";
 import { count } from "./format";
+import { type Mark, rateOf } from "./geometry";
 import type { Colour } from "./place";
 import { token } from "./style";
 
 /** How each kind of block looks: a colour, and a pattern where colour alone would have to be told apart. */
-export const KINDS: Record<Kind, { name: string; fill: string }> = {
+export const KINDS: Record<MapBlock["kind"], { name: string; fill: string }> = {
   committed: { name: "committed", fill: token("teal-solid") },
   loaded: { name: "loaded, not committed", fill: "url(#tidegate-loaded)" },
   planned: { name: "saved, not loaded", fill: "url(#tidegate-planned)" },
@@ -37,14 +38,14 @@ const RATES = [0.2, 0.4, 0.6, 0.8, 1].map((share) => ({
 }));
 
 /** The greatest rows per second of some blocks. */
-export const mostRows = (blocks: Block[]): number => Math.max(0, ...blocks.map((block) => block.rows_per_s ?? 0));
+export const mostRows = (blocks: MapBlock[]): number => Math.max(0, ...blocks.map(rateOf));
 
 /** What fills a block. */
-export function fillOf(block: Block, { colour, transforms, most }: Look): string {
+export function fillOf(block: MapBlock, { colour, transforms, most }: Look): string {
   if (block.kind !== "committed" || colour === "state") return KINDS[block.kind].fill;
   if (colour === "version") return versionFill(block.transform, transforms);
-  if (block.rows_per_s === null || most <= 0) return UNKNOWN;
-  const share = block.rows_per_s / most;
+  if (block.seconds === 0 || most <= 0) return UNKNOWN;
+  const share = rateOf(block) / most;
   return (RATES.find((each) => share <= each.share) ?? RATES[RATES.length - 1])?.fill ?? UNKNOWN;
 }
 
@@ -87,7 +88,7 @@ export function Patterns() {
 }
 
 /** What the looks, marks and lines mean, of those that are shown. */
-export function Legend({ look, blocks, axis }: { look: Look; blocks: Block[]; axis: "offset" | "time" }) {
+export function Legend({ look, blocks, axis }: { look: Look; blocks: MapBlock[]; axis: "offset" | "time" }) {
   const { colour, transforms, most } = look;
   const shown = new Set(blocks.map((block) => block.kind));
   const marked = new Set(blocks.flatMap((block) => block.marks));
@@ -107,7 +108,7 @@ export function Legend({ look, blocks, axis }: { look: Look; blocks: Block[]; ax
         : [[KINDS.committed.name, KINDS.committed.fill]];
   const looks = [
     ...committed,
-    ...Object.entries(KINDS).flatMap(([kind, { name, fill }]) => (kind !== "committed" && shown.has(kind as Kind) ? [[name, fill] as const] : [])),
+    ...Object.entries(KINDS).flatMap(([kind, { name, fill }]) => (kind !== "committed" && shown.has(kind as MapBlock["kind"]) ? [[name, fill] as const] : [])),
   ];
   const lines: (readonly [name: string, path: string, dashes: string])[] = [
     ["cursor", "M5,0 H15 L11,6 V14 H9 V6 Z", ""],

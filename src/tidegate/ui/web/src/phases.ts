@@ -1,6 +1,7 @@
 // What a run spent its time on. Pure.
 
-import type { Batch, Task } from "./api";
+import type { Timing } from "./answers";
+import type { Task } from "./api";
 
 export interface Phase {
   name: string;
@@ -33,7 +34,7 @@ export function phasesOf(tasks: Task[], nowMs: number): Phase[] {
 }
 
 /** The same of a run whose tasks are not known, as far as the cursor tells. */
-export const phasesOfTiming = (timing: NonNullable<Batch["timing"]>): Phase[] => [
-  { name: "load", ms: timing.load_ms },
-  { name: "plan, commit and Airflow", ms: Math.max(0, timing.run_ms - timing.load_ms) },
+export const phasesOfTiming = ({ load_s, run_s }: Timing): Phase[] => [
+  { name: "load", ms: 1000 * load_s },
+  { name: "plan, commit and Airflow", ms: 1000 * Math.max(0, run_s - load_s) },
 ];
