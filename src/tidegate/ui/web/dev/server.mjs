@@ -5,7 +5,7 @@ import { fileURLToPath } from "node:url";
 
 import { build } from "vite";
 
-import { answer } from "./answers.mjs";
+import { answer } from "./answers.ts";
 
 export const BASE = "/some/path/";
 const here = (path) => fileURLToPath(new URL(path, import.meta.url));

@@ -1,29 +1,36 @@
 // Answers as the plugin's routes and Airflow give them, made up. A DAG's name says what is special about it.
+import type { BatchAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, ReplayRun, RunAnswer, RunMark, Timing } from "../src/answers.ts";
+import type { Run, Task } from "../src/api.ts";
+
+declare const process: { env: Record<string, string | undefined> };
+interface Made { id: string; conf: { dry_run?: boolean; offsets?: unknown }; at: number }
+
 /** Epoch ms; a picture that is made again is the same where the time is given. */
 const NOW = () => Number(process.env.NOW ?? Date.now());
-const AWAY = { message: "no broker of kafka_default answers", fix: "Start the brokers, or mend the connection's bootstrap.servers" };
+const AWAY = "no broker of kafka_default answers. Start the brokers, or mend the connection's bootstrap.servers";
 const HOSTILE = `a"b'c/<img src=x onerror="globalThis.hacked=1">`;
 
-const last = (n, ended = NOW() - 40_000) => ({
+const LAG = { partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000, held_back: 0, open_s: null, open_transaction: null };
+const last = (n: number): Timing => ({
   records: 180_000 + 1000 * (n % 37),
   bound: n % 5 === 0 ? null : 200_000 + 500 * (n % 11),
   run_s: 18 + (n % 13),
   load_s: 11 + (n % 7),
   delay_s: 0.8,
-  ended_at_ms: ended,
+  ended_at_ms: NOW() - 40_000,
 });
-const pipeline = (name, more = {}) => ({
+const pipeline = (name: string, more: Partial<PipelineRow> = {}): PipelineRow => ({
   pipeline: name, table: `lake.web.${name.replace(/\W/g, "_")}`, paused: false, seq: 4980, last: last(3), records_per_s: 9411.2, interval_s: 60,
   pending: null, failure: null, run: null, trouble: null, faults: [], lag_error: null, lag_soon: false, waiting: null, file_error: null,
-  lag: { at_ms: NOW() - 1500, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000, open_transaction: null },
+  lag: LAG, lag_at_ms: NOW() - 1500,
   lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });
-const PIPELINES = [
+const PIPELINES: PipelineRow[] = [
   pipeline("corrupt", { trouble: "unreadable", last: null, seq: 0, faults: ["saved range tidegate/corrupt/batch/41 cannot be read: it is no JSON. Restore it from a backup, or delete the key with `tidegate repair`"] }),
   pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Failed in plan: retention deleted records before clicks read them: clicks-3 [1476450, 1477654) = 1204 offsets. Nothing was skipped. To record the loss and go on, run `tidegate accept loss clicks`.", command: "tidegate accept loss clicks" } }),
-  pipeline("losing", { trouble: "losing", lag: { at_ms: NOW() - 900, partitions: 3, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800, open_transaction: "7 records wait behind an open transaction, open for 4,000 s" }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken)" }),
+  pipeline("losing", { trouble: "losing", lag: { ...LAG, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800, held_back: 7, open_s: 4000, open_transaction: "7 records wait behind an open transaction, open for 4,000 s" }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken)" }),
   pipeline("torn", { trouble: "file", file_error: "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required", lag: null, lag_points: [] }),
-  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 }, lag: { at_ms: NOW() - 185_000, partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000, open_transaction: null }, lag_error: AWAY }),
+  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 }, lag_at_ms: NOW() - 185_000, lag_error: AWAY }),
   pipeline(HOSTILE, { run: { run_id: "manual__1", state: "running", since_ms: NOW() - 12_000 } }),
   pipeline("many"),
   pipeline("flights"),
@@ -31,9 +38,9 @@ const PIPELINES = [
   pipeline("empty", { trouble: "paused", paused: true, seq: 0, last: null, records_per_s: null }),
 ];
 
-const TRANSFORMS = ["flights:clean@0c44b1d09a7e", "flights:clean@3f9a0c12b7de"];
-function map(dag, query) {
-  const total = { many: 1000, empty: 0 }[dag] ?? 4;
+const [BEFORE, AFTER] = ["flights:clean@0c44b1d09a7e", "flights:clean@3f9a0c12b7de"] as const;
+function map(dag: string, query: URLSearchParams): MapAnswer {
+  const total = dag === "many" ? 1000 : dag === "empty" ? 0 : 4;
   const [limit, skip] = [Number(query.get("limit") ?? 50), Number(query.get("skip") ?? 0)];
   const last_seq = Math.min(4980, Number(query.get("before") ?? 4981) - 1);
   const first_seq = Math.max(1, last_seq - 199);
@@ -41,72 +48,73 @@ function map(dag, query) {
   const rows = Array.from({ length: Math.max(0, Math.min(limit, total - skip)) }, (_, n) => {
     const partition = skip + n;
     const start = 1_000_000 + partition * 777 + first_seq * 100;
-    const blocks = [];
+    const blocks: MapBlock[] = [];
     let at = start;
     for (let k = 0; k < some; k++) {
       const size = 900 + ((k * 37 + partition * 11) % 23) * 40;
       const lost = partition === 1 && k === 6;
       const seq = first_seq + Math.floor((k * 200) / some);
-      const kind = lost ? "lost" : k === some - 1 && partition < 2 ? ["loaded", "planned"][partition] : "committed";
-      const marks = [...(partition === 0 && k % 9 === 4 ? ["errors"] : []), ...(k === 2 ? ["cold"] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed"] : []), ...(partition === 3 && k === 0 ? ["recreated"] : [])];
-      blocks.push({ from: at, until: at + size, marks: lost ? [] : marks, records: size, rows_per_s: kind === "committed" ? 4000 + ((k * 7919) % 6000) : null, kind, seqs: lost ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" ? (partition === 2 && k === 12 ? null : TRANSFORMS[k < some / 2 ? 0 : 1]) : null });
+      const kind: MapBlock["kind"] = lost ? "lost" : k === some - 1 && partition < 2 ? (partition === 0 ? "loaded" : "planned") : "committed";
+      const marks: MapBlock["marks"] = [...(partition === 0 && k % 9 === 4 ? ["errors" as const] : []), ...(k === 2 ? ["cold" as const] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed" as const] : []), ...(partition === 3 && k === 0 ? ["recreated" as const] : [])];
+      blocks.push({ from: at, until: at + size, marks: lost ? [] : marks, records: size, rows: kind === "committed" ? 40_000 + ((k * 79_190) % 60_000) : 0, seconds: kind === "committed" ? 10 : 0, kind, seqs: lost ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" && !(partition === 2 && k === 12) ? (k < some / 2 ? BEFORE : AFTER) : null });
       at += size;
     }
-    const open = blocks.at(-1).kind === "committed" ? at : blocks.at(-1).from;
-    if (dag !== "away" && partition !== 3) blocks.push({ from: at, until: at + 2400, kind: "pending", seqs: null, batches: 0, transform: null, marks: [], records: 2400, rows_per_s: null });
+    const newest = blocks.at(-1);
+    const open = newest === undefined || newest.kind === "committed" ? at : newest.from;
+    if (dag !== "away" && partition !== 3) blocks.push({ from: at, until: at + 2400, kind: "pending", seqs: null, batches: 0, transform: null, marks: [], records: 2400, rows: 0, seconds: 0 });
     return { topic: dag, partition, next_offset: open, log_start: dag === "away" ? null : start + 2500, log_end: dag === "away" ? null : partition === 3 ? at : at + 2400, behind: dag === "away" ? null : (partition === 3 ? at : at + 2400) - open, blocks };
   });
   const none = dag === "empty";
   const timed = query.get("axis") === "time";
   const [from_ms, until_ms] = [NOW() - 200 * 60_000, NOW()];
   if (timed) for (const row of rows) { row.blocks = row.blocks.filter((block) => block.seqs !== null); row.blocks.forEach((block, k) => { block.from = Math.round(from_ms + (k * 200 * 60_000) / row.blocks.length); block.until = block.from + 25_000 + ((k * 7) % 5) * 60_000; }); }
-  const kinds = ["loaded", "loaded", "nothing", "loaded", "replay", "loaded", "failed", "loaded", "loaded", "nothing"];
-  const runs = none ? [] : Array.from({ length: 50 }, (_, n) => {
-    const kind = n === 49 ? "queued" : n === 48 ? "running" : kinds[n % 10];
+  const kinds: RunMark["kind"][] = ["loaded", "loaded", "nothing", "loaded", "replay", "loaded", "failed", "loaded", "loaded", "nothing"];
+  const runs = none ? [] : Array.from({ length: 50 }, (_, n): RunMark => {
+    const kind = n === 49 ? "queued" : n === 48 ? "running" : kinds[n % 10] ?? "loaded";
     const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
     return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000 };
   });
-  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", ...(timed ? { from_ms, until_ms } : {}), at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : TRANSFORMS, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
+  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
 }
 
-function batch(dag, seq) {
+function batch(dag: string, seq: number): BatchAnswer {
   const run_id = "scheduled__2026-11-23T17:00:00+00:00";
   return {
-    at_ms: NOW(), error: dag === "away" ? { message: "the catalog lake does not answer", fix: "Start it" } : null,
+    at_ms: NOW(), error: dag === "away" ? "the catalog lake does not answer. Start it" : null, soon: false,
     batch: seq === 0 ? null : {
-      seq, state: "committed", run_id, planned_at_ms: NOW() - 70_000, who: "timetable", rows: 181_990, transform: TRANSFORMS[1], adopted_from: seq % 2 ? null : "scheduled__2026-11-23T16:00:00+00:00",
-      limits: { max_records: 200_000, max_records_per_partition: null }, rate: { policy: "pid", records: 200_500, terms: { proportional: -120.4, integral: 33.21, derivative: 0 } },
-      partitions: [0, 1, 2, 3].map((partition) => ({ topic: dag, partition, from: 1_000_000 + partition, until: 1_045_000 + partition, from_reason: "cursor", until_reason: partition === 1 ? "max_records" : "log end" })),
+      seq, replay: null, state: "committed", run_id, seconds: 30, committed_at_ms: NOW() - 40_000, why: ["cursor to log end"], planned_at_ms: NOW() - 70_000, who: "timetable", rows: 181_990, transform: AFTER, adopted_from: seq % 2 ? null : "scheduled__2026-11-23T16:00:00+00:00",
+      limits: { max_records: 200_000, max_records_per_partition: null }, rate: { policy: "pid", records: 200_500, terms: { proportional: -120.4, integral: 33.21, derivative: 0 }, reset: null, limiting: false, applied: true },
+      partitions: [0, 1, 2, 3].map((partition) => ({ topic: dag, partition, from_offset: 1_000_000 + partition, until_offset: 1_045_000 + partition, from_reason: "cursor", until_reason: partition === 1 ? "max_records" : "log end" })),
       loads: [
-        { run_id, replay: null, rows: 181_990, kept: 0, snapshot: "8412374918237498123", committed_at_ms: NOW() - 50_000, transform: TRANSFORMS[0] },
-        { run_id: "manual__2026-11-23T17:05:00+00:00", replay: null, rows: 181_990, kept: 12, snapshot: "8412374918237498124", committed_at_ms: NOW() - 40_000, transform: TRANSFORMS[1] },
+        { run_id, rows: 181_990, kept: 0, snapshot: "8412374918237498123", committed_at_ms: NOW() - 50_000, transform: BEFORE },
+        { run_id: "manual__2026-11-23T17:05:00+00:00", rows: 181_990, kept: 12, snapshot: "8412374918237498124", committed_at_ms: NOW() - 40_000, transform: AFTER },
       ],
       load: { seconds: { receipt: 0.03, create: 0.01, write: 14.2, verify: 0.2 }, records: 182_113, rows: 181_990, repeats: null, errors: seq % 2 ? 0 : 41, spark_age_s: seq % 2 ? 86_400 : 42, landed_before: false },
-      replays: seq % 2 ? [] : [{ run_id: "manual__2026-11-23T18:00:00+00:00", dag_id: `${dag}__replay`, chunk: 0, rows: 4120, committed_at_ms: NOW() - 20_000, transform: TRANSFORMS[1], snapshot: "8412374918237498125", partitions: [{ topic: dag, partition: 2, from: 1_001_000, until: 1_005_120 }] }],
+      replays: seq % 2 ? [] : [{ run_id: "manual__2026-11-23T18:00:00+00:00", dag_id: `${dag}__replay`, rows: 4120, kept: 0, committed_at_ms: NOW() - 20_000, transform: AFTER, snapshot: "8412374918237498125", partitions: [{ topic: dag, partition: 2, from_offset: 1_001_000, until_offset: 1_005_120 }] }],
       explained: seq % 2 ? [] : ["Run scheduled__2026-11-23T16:00:00+00:00 saved the range and did not commit it. Run scheduled__2026-11-23T17:00:00+00:00 adopted it.", "It was loaded 2 times. Each load replaced the rows of the one before."],
-      timing: { records: 182_113, bound: 200_500, run_ms: 24_310, load_ms: 15_020, scheduling_delay_ms: 812, ended_at_ms: NOW() - 40_000 },
+      timing: { records: 182_113, bound: 200_500, run_s: 24.31, load_s: 15.02, delay_s: 0.812, ended_at_ms: NOW() - 40_000 },
     },
   };
 }
 
-function run(dag, id) {
-  const answer = { at_ms: NOW(), kind: "batch", batch: null, replay: null, reason: null, error: null, soon: false };
+function run(dag: string, id: string): RunAnswer {
+  const answer: RunAnswer = { at_ms: NOW(), kind: "batch", batch: null, replay: null, reason: null, error: null, soon: false };
   if (id === "nothing") return { ...answer, kind: "nothing", reason: "Nothing to read: no new records." };
   if (id === "broken") return { ...answer, kind: "failed", reason: "Failed in plan: no broker of kafka_default answers. Start it. The cursor did not move. The next run adopts the saved range, or plans again." };
   if (!dag.endsWith("__replay")) return { ...answer, ...batch(dag, 4980) };
   const dry = id === "dry";
-  const chunks = dry ? [] : Array.from({ length: 7 }, (_, chunk) => ({ chunk, offsets: 100_000, landed: chunk < 5, rows: chunk < 5 ? 99_871 : null, committed_at_ms: chunk < 5 ? NOW() - 90_000 + chunk * 9000 : null }));
-  const replay = {
-    run_id: id, pipeline: "flights", state: dry ? "success" : "running", dry_run: dry, table: "lake.web.flights", transform: TRANSFORMS[1], offsets: 700_000,
+  const chunks = dry ? [] : Array.from({ length: 7 }, (_, chunk) => ({ chunk, offsets: 100_000, rows: chunk < 5 ? 99_871 : null, committed_at_ms: chunk < 5 ? NOW() - 90_000 + chunk * 9000 : null }));
+  const replay: ReplayRun = {
+    run_id: id, pipeline: "flights", state: dry ? "success" : "running", dry_run: dry, table: "lake.web.flights", transform: AFTER, offsets: 700_000,
     note: dry ? "Dry run: nothing was changed.\nflights-0: 700,000 offsets\nin all 700,000 offsets, about 91,000,000 bytes, 7 chunks, about 96 s" : null,
     request: { versions: "=0c44b1d09a7e", table: null, parallel: 2 }, chunks, lost: dry ? ["flights-1[1000000, 1000777)"] : [],
-    replaces: [{ load: "batch 4,801", offsets: 350_000, rows: 349_871, transform: TRANSFORMS[0] }, { load: "batch 4,802", offsets: 350_000, rows: 349_001, transform: TRANSFORMS[0] }],
-    verdict: dry ? null : null, seconds: 96,
+    replaces: [{ load: "batch 4,801", offsets: 350_000, rows: 349_871, transform: BEFORE }, { load: "batch 4,802", offsets: 350_000, rows: 349_001, transform: BEFORE }],
+    verdict: null, seconds: 96,
   };
   return { ...answer, kind: "replay", replay };
 }
 
-function history(dag, query) {
+function history(dag: string, query: URLSearchParams): HistoryAnswer {
   const [hours, buckets] = [Number(query.get("hours")), Number(query.get("buckets"))];
   const until_ms = NOW();
   const from_ms = until_ms - hours * 3_600_000;
@@ -118,33 +126,35 @@ function history(dag, query) {
   return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null, soon: false };
 }
 
-function tasks() {
-  const at = (s) => new Date(NOW() - 70_000 + s * 1000).toISOString();
-  return [["plan", 0, 2.1], ["load", 3.4, 18.4], ["commit", 20, 21.2], ["catch_up", 22, 22.4]].map(([task_id, from, until]) => ({ task_id, start_date: at(from), end_date: at(until) }));
+function tasks(): Task[] {
+  const at = (s: number) => new Date(NOW() - 70_000 + s * 1000).toISOString();
+  const took: [string, number, number][] = [["plan", 0, 2.1], ["load", 3.4, 18.4], ["commit", 20, 21.2], ["catch_up", 22, 22.4]];
+  return took.map(([task_id, from, until]) => ({ task_id, start_date: at(from), end_date: at(until) }));
 }
 
-const runs = new Map();
-const asRun = ({ id, conf, at }) => {
+const runs = new Map<string, Made>();
+const asRun = ({ id, conf, at }: Made): Run => {
   const age = NOW() - at;
   const state = age < 1500 ? "queued" : age < 4000 ? "running" : "success";
   const note = state === "success" ? `${conf.dry_run ? "Would read" : "Read"} ${JSON.stringify(conf.offsets)}: 4,120 rows in 1 chunk` : null;
   return { dag_run_id: id, state, note };
 };
-function airflow(method, path, body) {
-  const [, , , dag, , run] = path.split("/").map(decodeURIComponent);
+function airflow(method: string, path: string, body: string): [number, unknown] {
+  const [, , , dag = "", , run = ""] = path.split("/").map(decodeURIComponent);
   if (dag.startsWith("forbidden")) return [403, { detail: "Forbidden" }];
   if (path.endsWith("/taskInstances")) return [200, { task_instances: tasks() }];
-  if (method !== "POST") return runs.has(run) ? [200, asRun(runs.get(run))] : [404, { detail: "no such run" }];
-  const made = { id: `manual__${NOW()}`, conf: JSON.parse(body).conf, at: NOW() };
+  const known = runs.get(run);
+  if (method !== "POST") return known ? [200, asRun(known)] : [404, { detail: "no such run" }];
+  const made: Made = { id: `manual__${NOW()}`, conf: (JSON.parse(body) as Pick<Made, "conf">).conf, at: NOW() };
   runs.set(made.id, made);
   return [200, asRun(made)];
 }
 
 /** Status and body. */
-export function answer(method, path, query, body) {
+export function answer(method: string, path: string, query: URLSearchParams, body: string): [number, unknown] {
   if (path.startsWith("api/v2/")) return airflow(method, path, body);
-  const [, , what, id, view, ...rest] = path.split("/").map(decodeURIComponent);
-  if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES, airflow: [] }];
+  const [, , what, id = "", view, ...rest] = path.split("/").map(decodeURIComponent);
+  if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES, airflow: [] } satisfies PipelinesAnswer];
   if (id === "forbidden") return [403, { detail: "Forbidden" }];
   if (id === "none") return [404, { message: "none is no pipeline of Tidegate", fix: "Open the page of a pipeline's own DAG" }];
   if (view === "map") return [200, map(id, query)];
