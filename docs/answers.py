@@ -44,7 +44,7 @@ def _declared(name: str, schema: Mapping[str, Any], kinds: Mapping[str, type]) -
 
 
 def _attributes(kind: type) -> list[tuple[str, str]]:
-    listed = (inspect.cleandoc(kind.__doc__ or "") + "\n").partition("Attributes:\n")[2]
+    listed = re.split("(?:Args|Attributes):\n", inspect.cleandoc(kind.__doc__ or "") + "\n")[-1]
     return [(name, _sentence(text)) for name, text in re.findall(r"^    (\w+): (.*\n(?:     .*\n)*)", listed, re.MULTILINE)]
 
 

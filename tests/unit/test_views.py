@@ -40,7 +40,6 @@ from tidegate.views.runs import replay_run, run_marks, without_a_batch
 P1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 TIMING = BatchTiming(1000, 500, run_ms=4000, load_ms=1000, scheduling_delay_ms=10, ended_at_ms=7)
-TOOK = {"records": 1000, "bound": 500, "run_s": 4.0, "load_s": 1.0, "delay_s": 0.01, "ended_at_ms": 7}
 RANGES = (OffsetRange("t", 0, 20, 30), OffsetRange("t", 1, 0, 5))
 SAVED = range_of("p", 3, "r3", RANGES, (Decision(P0, "cursor", "log end"),), {}, {}, 9)
 CHUNKS = ((OffsetRange("t", 0, 0, 10),), (OffsetRange("t", 0, 10, 15),))
@@ -113,7 +112,7 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     assert shown(batch_of(changed(SAVED, rate=rate), cursor, loads, {"r3": "scheduled"})) == (
         {"seq": 3, "replay": None, "state": "committed", "run_id": "r3", "rows": 15, "seconds": 0.0, "transform": "v3"}
         | {"committed_at_ms": 5, "adopted_from": None, "why": ["cursor to log end"], "who": "scheduled", "planned_at_ms": 9}
-        | {"limits": {}, "rate": rate.to_json(), "timing": TOOK, "load": None}
+        | {"limits": {}, "rate": rate.to_json(), "timing": TIMING.to_json(), "load": None}
         | {"loads": [load | {"transform": "v1"}, load | {"transform": "v3"}], "explained": explained}
         | {"replays": [load | {"transform": "v2", "dag_id": "p__replay", "partitions": parts}]}
         | {"partitions": [{**part, **reason} for part, reason in zip(parts, why, strict=True)]}
@@ -493,9 +492,9 @@ def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
     """Records per second are those of all batches that are known, over their runs. One that never ran is no trouble."""
     healthy = (
         {"pipeline": "p", "table": "lake.a.b", "paused": False, "seq": 2, "records_per_s": 250.0, "interval_s": 60.0}
-        | {"last": TOOK, "run": {"run_id": "r3", "state": "running", "since_ms": 5}, "faults": [], "file_error": None}
-        | {"lag_soon": False, "lag_points": []}
-        | dict.fromkeys(["pending", "failure", "trouble", "lag", "lag_at_ms", "lag_error", "waiting"])
+        | {"last": TIMING.to_json(), "run": {"run_id": "r3", "state": "running", "since_ms": 5}}
+        | {"faults": [], "lag_soon": False, "lag_points": []}
+        | dict.fromkeys(["pending", "failure", "trouble", "lag", "lag_at_ms", "lag_error", "waiting", "file_error"])
     )
     assert shown(seen(ledger, run("r2", "success"), run("r3", "running"))) == healthy
     assert shown(seen(holding())) == healthy | {"seq": 0, "last": None, "records_per_s": None, "run": None}

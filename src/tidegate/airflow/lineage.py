@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.model.ranges import merged, range_to_json, total_count
+from tidegate.core.model.ranges import merged, total_count
 from tidegate.core.state.jobs import LoadJob, LoadResult
 
 if TYPE_CHECKING:
@@ -79,5 +79,5 @@ def _facet(jobs: Sequence[LoadJob], results: Sequence[LoadResult]) -> Any:
         # as it was imported, with its version, where it came to that
         transform=results[0].receipt.write.transform if results else job.transform,
         offsets=total_count(ranges),
-        ranges=[range_to_json(r) for r in named],
+        ranges=[{"topic": r.topic, "partition": r.partition, "from": r.from_offset, "until": r.until_offset} for r in named],
     )

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
 from tidegate.core.audit.lag import TotalLag
@@ -15,7 +14,6 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.views.metrics import METRICS, PREFIX
-from tidegate.views.overview import Timing
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 """Airflow's settings, in the section `metrics`, that turn them on."""
@@ -67,7 +65,8 @@ def committed(
         known |= {"rows": result.receipt.rows, "errors": result.observed.errors, "cold": 1 if result.cold else None}
         known |= {f"{phase}_s": value for phase, value in result.seconds.items()}
     if timing is not None:
-        known |= {name: value for name, value in asdict(Timing.of(timing)).items() if name != "ended_at_ms"}
+        known |= {"records": timing.records, "bound": timing.bound, "delay_s": timing.scheduling_delay_ms / 1000}
+        known |= {"run_s": timing.run_ms / 1000, "load_s": timing.load_ms / 1000}
     _say(saved.load.pipeline, {f"batch.{name}": value for name, value in known.items()} | {"batch.committed": 1})
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from tidegate.core.config.names import BACKFILL_RUN, REPLAY_DAG
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.ranges import OffsetRange, common, total_count
+from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.control import RateBound
 from tidegate.core.state.cursor import Cursor
@@ -16,7 +17,6 @@ from tidegate.core.state.jobs import COLD_S
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.views.entries import BatchRow, Entry, LoadRow, entries
-from tidegate.views.overview import Timing
 from tidegate.views.range_map import Mark
 
 
@@ -110,7 +110,7 @@ class Batch(BatchRow):
     limits: Mapping[str, Any]
     rate: RateBound | None
     partitions: tuple[PlannedRange, ...]
-    timing: Timing | None
+    timing: BatchTiming | None
     load: LoadFigures | None
     replays: tuple[ReplayRow, ...]
     explained: tuple[str, ...]
@@ -142,7 +142,7 @@ def batch_of(
         limits=dict(why.limits),
         rate=why.rate,
         partitions=tuple(PlannedRange(**{**asdict(r), **reasons.get(r.topic_partition, {})}) for r in ranges),
-        timing=Timing.of(cursor.pace.timing) if seq == cursor.seq and cursor.pace.timing else None,
+        timing=cursor.pace.timing if seq == cursor.seq else None,
         load=load,
         replays=replays,
         explained=tuple(_explained(saved, entry, load, replays)),

@@ -26,37 +26,6 @@ ACTIVE = ("running", "queued")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Timing:
-    """What a batch took.
-
-    Attributes:
-        bound: the most records that its policy allowed; None where that did not limit it.
-        run_s: from the start of its run to the commit.
-        delay_s: from when the run was due until it started.
-        ended_at_ms: when it was committed (epoch ms).
-    """
-
-    records: int
-    bound: int | None
-    run_s: float
-    load_s: float
-    delay_s: float
-    ended_at_ms: int
-
-    @staticmethod
-    def of(timing: BatchTiming) -> Timing:
-        """In seconds."""
-        return Timing(
-            records=timing.records,
-            bound=timing.bound,
-            run_s=timing.run_ms / 1000,
-            load_s=timing.load_ms / 1000,
-            delay_s=timing.scheduling_delay_ms / 1000,
-            ended_at_ms=timing.ended_at_ms,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Pending:
     """A saved range of the next batch, which the next run adopts where its own run does not load it."""
 
@@ -107,7 +76,7 @@ class PipelineRow:
     table: str = ""
     paused: bool = False
     seq: int
-    last: Timing | None
+    last: BatchTiming | None
     records_per_s: float | None
     interval_s: float | None = None
     pending: Pending | None
@@ -140,7 +109,7 @@ def pipeline_row(
     row = PipelineRow(
         pipeline=cursor.pipeline,
         seq=cursor.seq,
-        last=Timing.of(cursor.pace.timing) if cursor.pace.timing else None,
+        last=cursor.pace.timing,
         records_per_s=sum(timing.records for timing in timings) / seconds if seconds else None,
         pending=None if pending is None else _pending(pending),
         failure=next((_failure(cursor.pipeline, *each) for each in reversed(failed.items())), None),
@@ -178,7 +147,7 @@ def _trouble(row: PipelineRow) -> Trouble | None:
         return "losing"
     if row.paused:
         return "paused"
-    late = row.last is not None and row.interval_s is not None and row.last.run_s > row.interval_s
+    late = row.last is not None and row.interval_s is not None and row.last.run_ms > 1000 * row.interval_s
     return "late" if late else None
 
 

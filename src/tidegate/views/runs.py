@@ -74,16 +74,10 @@ def replay_run(
     verdict: Mapping[str, Any] | None = None,
     dry_run: bool = False,
 ) -> ReplayRun:
-    """A run that replays.
+    """A run, as Airflow has it (`dag_run_id`, `state`, `note`), that replays what is saved of it.
 
-    Args:
-        run: as Airflow has it: `dag_run_id`, `state`, `note`.
-        pipeline: whose.
-        saved: what it replays; None where nothing is saved, as of a dry run.
-        landed: the receipts of its chunks, the oldest first.
-        report: what it does, or would do, as its plan handed on (`tidegate.core.replay.verdict`); None where it did not.
-        verdict: what it found in the end; None where it did not come to that.
-        dry_run: whether it is one.
+    `landed` are the receipts of its chunks, the oldest first. `report` is what it does, or would do, as its plan handed on
+    (`tidegate.core.replay.verdict`), and `verdict` what it found in the end; None where it did not come to that.
     """
     report = report or {}
     total, seconds, replaces = report.get("total"), report.get("seconds"), _listed(report, "replaces")

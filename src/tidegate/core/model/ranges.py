@@ -167,11 +167,6 @@ def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPart
     return offsets
 
 
-def range_to_json(r: OffsetRange) -> dict[str, str | int]:
-    """One range by the names of its parts, for people and for other systems."""
-    return {"topic": r.topic, "partition": r.partition, "from": r.from_offset, "until": r.until_offset}
-
-
 def ranges_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[int]]]:
     """`{topic: {partition: [from, until]}}`, sorted. One range a partition."""
     nested: dict[str, dict[str, list[int]]] = {}

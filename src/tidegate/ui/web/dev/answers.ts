@@ -1,5 +1,5 @@
 // Answers as the plugin's routes and Airflow give them, made up. A DAG's name says what is special about it.
-import type { BatchAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, ReplayRun, RunAnswer, RunMark, Timing } from "../src/answers.ts";
+import type { BatchAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, ReplayRun, RunAnswer, RunMark, BatchTiming } from "../src/answers.ts";
 import type { Run, Task } from "../src/api.ts";
 
 declare const process: { env: Record<string, string | undefined> };
@@ -11,12 +11,12 @@ const AWAY = "no broker of kafka_default answers. Start the brokers, or mend the
 const HOSTILE = `a"b'c/<img src=x onerror="globalThis.hacked=1">`;
 
 const LAG = { partitions: 3, records_behind: 37_035, seconds_behind: 31.2, retention_left_s: 400_000, held_back: 0, open_s: null, open_transaction: null };
-const last = (n: number): Timing => ({
+const last = (n: number): BatchTiming => ({
   records: 180_000 + 1000 * (n % 37),
   bound: n % 5 === 0 ? null : 200_000 + 500 * (n % 11),
-  run_s: 18 + (n % 13),
-  load_s: 11 + (n % 7),
-  delay_s: 0.8,
+  run_ms: 1000 * (18 + (n % 13)),
+  load_ms: 1000 * (11 + (n % 7)),
+  scheduling_delay_ms: 800,
   ended_at_ms: NOW() - 40_000,
 });
 const pipeline = (name: string, more: Partial<PipelineRow> = {}): PipelineRow => ({
@@ -30,7 +30,7 @@ const PIPELINES: PipelineRow[] = [
   pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Failed in plan: retention deleted records before clicks read them: clicks-3 [1476450, 1477654) = 1204 offsets. Nothing was skipped. To record the loss and go on, run `tidegate accept loss clicks`.", command: "tidegate accept loss clicks" } }),
   pipeline("losing", { trouble: "losing", lag: { ...LAG, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800, held_back: 7, open_s: 4000, open_transaction: "7 records wait behind an open transaction, open for 4,000 s" }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken)" }),
   pipeline("torn", { trouble: "file", file_error: "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required", lag: null, lag_points: [] }),
-  pipeline("away", { trouble: "late", last: { ...last(9), run_s: 95 }, lag_at_ms: NOW() - 185_000, lag_error: AWAY }),
+  pipeline("away", { trouble: "late", last: { ...last(9), run_ms: 95_000 }, lag_at_ms: NOW() - 185_000, lag_error: AWAY }),
   pipeline(HOSTILE, { run: { run_id: "manual__1", state: "running", since_ms: NOW() - 12_000 } }),
   pipeline("many"),
   pipeline("flights"),
@@ -92,7 +92,7 @@ function batch(dag: string, seq: number): BatchAnswer {
       load: { seconds: { receipt: 0.03, create: 0.01, write: 14.2, verify: 0.2 }, records: 182_113, rows: 181_990, repeats: null, errors: seq % 2 ? 0 : 41, spark_age_s: seq % 2 ? 86_400 : 42, landed_before: false },
       replays: seq % 2 ? [] : [{ run_id: "manual__2026-11-23T18:00:00+00:00", dag_id: `${dag}__replay`, rows: 4120, kept: 0, committed_at_ms: NOW() - 20_000, transform: AFTER, snapshot: "8412374918237498125", partitions: [{ topic: dag, partition: 2, from_offset: 1_001_000, until_offset: 1_005_120 }] }],
       explained: seq % 2 ? [] : ["Run scheduled__2026-11-23T16:00:00+00:00 saved the range and did not commit it. Run scheduled__2026-11-23T17:00:00+00:00 adopted it.", "It was loaded 2 times. Each load replaced the rows of the one before."],
-      timing: { records: 182_113, bound: 200_500, run_s: 24.31, load_s: 15.02, delay_s: 0.812, ended_at_ms: NOW() - 40_000 },
+      timing: { records: 182_113, bound: 200_500, run_ms: 24_310, load_ms: 15_020, scheduling_delay_ms: 812, ended_at_ms: NOW() - 40_000 },
     },
   };
 }

@@ -150,7 +150,7 @@ function Phases({ dagId, batch }: { dagId: string; batch: Batch }) {
       {batch.timing !== null && (
         <p className="muted">
           {count(batch.timing.records)} records{batch.timing.bound === null ? "" : `, bound ${count(batch.timing.bound)}`}; started{" "}
-          {duration(batch.timing.delay_s)} after it was due
+          {duration(batch.timing.scheduling_delay_ms / 1000)} after it was due
         </p>
       )}
     </div>

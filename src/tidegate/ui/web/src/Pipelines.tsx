@@ -104,9 +104,9 @@ function OneRow({ of, now }: { of: PipelineRow; now: number }) {
         )}
       </td>
       <td role="cell" data-name={COLUMNS[5]} className="number">
-        {last === null ? "–" : duration(last.run_s)}
+        {last === null ? "–" : duration(last.run_ms / 1000)}
         {of.interval_s !== null && <div className="muted">of {duration(of.interval_s)}</div>}
-        {last !== null && of.interval_s !== null && <Meter part={last.run_s / of.interval_s} />}
+        {last !== null && of.interval_s !== null && <Meter part={last.run_ms / 1000 / of.interval_s} />}
       </td>
       <td role="cell" data-name={COLUMNS[6]} className="number">
         {of.records_per_s === null ? "–" : count(of.records_per_s)}

@@ -35,7 +35,7 @@ export interface Batch {
   rate: RateBound | null;
   partitions: PlannedRange[];
   /** What it took; null where that is not known any more. */
-  timing: Timing | null;
+  timing: BatchTiming | null;
   /** What its newest load handed on; null where that is not known any more. */
   load: LoadFigures | null;
   /** The oldest first. */
@@ -57,6 +57,22 @@ export interface BatchAnswer {
 
 /** How far a batch is; each state is what anybody can read, from Variables and the table. */
 export type BatchState = "new" | "planned" | "loaded" | "committed";
+
+/** How many records a batch had, and how long it took. */
+export interface BatchTiming {
+  /** Offsets of the batch's ranges; the topic may hold fewer records, where it has gaps. */
+  records: number;
+  /** The most records that the policy allowed the batch; null where it did not limit the batch. */
+  bound: number | null;
+  /** From the start of its run until it was committed, without the wait before; ms. */
+  run_ms: number;
+  /** Of the Spark job; ms. */
+  load_ms: number;
+  /** From when the run was due until it started; ms. */
+  scheduling_delay_ms: number;
+  /** When it was committed; epoch ms. */
+  ended_at_ms: number;
+}
 
 /** A chunk of a replay, and the newest load of it: when it was committed (epoch ms), its rows; null where there is none. */
 export interface ChunkRow {
@@ -270,7 +286,7 @@ export interface PipelineRow {
   /** Its last batch; 0 before the first. */
   seq: number;
   /** What that took. */
-  last: Timing | null;
+  last: BatchTiming | null;
   /** Of the batches that are known, over their runs. */
   records_per_s: number | null;
   /** Seconds between two runs; null where they start when there is something to read. */
@@ -329,11 +345,17 @@ export interface Point {
 
 /** The most records that a rate policy allows a batch, and why. */
 export interface RateBound {
+  /** The policy's name. */
   policy: string;
+  /** The bound, at least 1. */
   records: number;
+  /** What the policy computed it from, by name (`RatePolicy.terms`). */
   terms: Record<string, number>;
+  /** Why the policy started anew with this batch; null where it did not. */
   reset: string | null;
+  /** Whether the bound is what ended the batch: more records waited. */
   limiting: boolean;
+  /** Whether it was applied; not where a trigger asks for a range of its own. */
   applied: boolean;
 }
 
@@ -410,20 +432,6 @@ export interface RunMark {
   at_ms: number;
   seq: number | null;
   records: number | null;
-}
-
-/** What a batch took. */
-export interface Timing {
-  records: number;
-  /** The most records that its policy allowed; null where that did not limit it. */
-  bound: number | null;
-  /** From the start of its run to the commit. */
-  run_s: number;
-  load_s: number;
-  /** From when the run was due until it started. */
-  delay_s: number;
-  /** When it was committed (epoch ms). */
-  ended_at_ms: number;
 }
 
 /** All partitions together: the sums of the records, the most seconds, the least time left (null: of none known). */

@@ -22,6 +22,6 @@ it("counts no second twice, and a task that runs up to now", () => {
 });
 
 it("knows of a timing the load and the rest", () => {
-  const timing = { records: 1, bound: null, run_s: 5, load_s: 4, delay_s: 0, ended_at_ms: 0 };
+  const timing = { records: 1, bound: null, run_ms: 5000, load_ms: 4000, scheduling_delay_ms: 0, ended_at_ms: 0 };
   expect(phasesOfTiming(timing).map((phase) => phase.ms)).toEqual([4000, 1000]);
 });

@@ -1,6 +1,6 @@
 // What a run spent its time on. Pure.
 
-import type { Timing } from "./answers";
+import type { BatchTiming } from "./answers";
 import type { Task } from "./api";
 
 export interface Phase {
@@ -34,7 +34,7 @@ export function phasesOf(tasks: Task[], nowMs: number): Phase[] {
 }
 
 /** The same of a run whose tasks are not known, as far as the cursor tells. */
-export const phasesOfTiming = ({ load_s, run_s }: Timing): Phase[] => [
-  { name: "load", ms: 1000 * load_s },
-  { name: "plan, commit and Airflow", ms: 1000 * Math.max(0, run_s - load_s) },
+export const phasesOfTiming = ({ load_ms, run_ms }: BatchTiming): Phase[] => [
+  { name: "load", ms: load_ms },
+  { name: "plan, commit and Airflow", ms: Math.max(0, run_ms - load_ms) },
 ];
