@@ -140,7 +140,7 @@ up: jars bundle ## start the embedded platform
 down: venv ## stop it
 	$(BIN)/tidegate down
 
-docs: venv ## the pages that are made from code
+docs: venv ## the pages, and types of TypeScript, that are made from code
 	$(BIN)/python -m docs.generate
 
 site: docs ## the docs as a site, in site/

@@ -1,4 +1,4 @@
-"""The pages of the docs that are made from the code: `python -m docs.generate`, which `make docs` runs."""
+"""What is made from the code, pages of the docs above all: `python -m docs.generate`, which `make docs` runs."""
 
 from __future__ import annotations
 
@@ -319,7 +319,7 @@ PAGES = {
     "grafana.json": grafana,
     "../src/tidegate/ui/web/src/answers.ts": answers,
 }
-"""What makes each file, which is named from here on."""
+"""What makes each file, by its path from this folder."""
 
 if __name__ == "__main__":
     for name, page in PAGES.items():

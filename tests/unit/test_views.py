@@ -510,6 +510,7 @@ def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Le
         "failure": {"run_id": "r3", "why": "Failed in load: new.", "command": "airflow dags trigger p"},
         "pending": {"seq": 3, "run_id": "r3", "offsets": 15},
     }
+    assert seen(ledger, *runs, run("r4", "success")).trouble is None
     # the command is the one that the fix names, not what else stands in backticks
     note = "Failed in plan: `t` lost records. Run `tidegate ledger accept p --lost`."
     failure = seen(ledger, run("r3", "failed", note)).failure

@@ -190,10 +190,8 @@ class BatchRow:
     """A batch, or a chunk of a replay, in short.
 
     Attributes:
-        replay: its name; None of a batch.
-        rows: of the newest load; None where it is not loaded.
+        rows: of the newest load; None where it is not loaded, as `transform` and `committed_at_ms`.
         seconds: from its plan to the commit of its first load; None where one of the two is not known.
-        transform: the version that loaded it last.
         loads: the oldest first.
         why: the reasons of its ranges' bounds, each once.
         who: who triggered the run, or its kind; None where that is no longer known.

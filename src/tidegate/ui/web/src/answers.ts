@@ -10,15 +10,13 @@ export interface ActiveRun {
 /** A batch in full. */
 export interface Batch {
   seq: number;
-  /** Its name; null of a batch. */
   replay: string | null;
   state: BatchState;
   run_id: string;
-  /** Of the newest load; null where it is not loaded. */
+  /** Of the newest load; null where it is not loaded, as `transform` and `committed_at_ms`. */
   rows: number | null;
   /** From its plan to the commit of its first load; null where one of the two is not known. */
   seconds: number | null;
-  /** The version that loaded it last. */
   transform: string | null;
   /** The oldest first. */
   loads: LoadRow[];
