@@ -21,8 +21,12 @@ settings.register_profile("fast", settings.get_profile("steady"), max_examples=1
 settings.load_profile("steady")
 
 # Tests start many JVMs that live for minutes: compiled once and fast, they take a third less CPU than compiled well, and
-# another fifth less where the classes of jars, whose sums were checked, are not verified.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+# another fifth less where the classes of jars, whose sums were checked, are not verified. What is compiled has to fit into
+# the code cache: where it does not, as in the 48 MB of this compiler, Java throws code away and compiles it again.
+QUICK = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m -XX:+UseSerialGC "
+    "-XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
+)
 os.environ.setdefault("JDK_JAVA_OPTIONS", QUICK)
 
 # Airflow reads its settings when it is imported: a home of its own with no database, no connection, nothing of the user's.
