@@ -229,7 +229,7 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sink(spark: SparkSession) -> SinkUnderTest:
+def sink(spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
     """The sink that `load` writes to; a module may ask for others."""
     return Iceberg(spark)
 

@@ -21,13 +21,13 @@ from pyspark.sql import Row, SparkSession
 
 import tidegate.spark.load
 from tests.records import changed, write_of
-from tests.spark.sinks_under_test import Iceberg, SinkUnderTest, expected, held, ids
+from tests.spark.sinks_under_test import SinkUnderTest, expected, found, held, ids, summaries
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.errors import SinkConflict, TableLost, TidegateError
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Receipt
-from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.history import load_table
 from tidegate.sinks.iceberg.replacement import find_free
 from tidegate.sinks.iceberg.table import IcebergTable
 from tidegate.sinks.identity import ByOrigin
@@ -39,19 +39,10 @@ PASSING_OVER = {"streaming-skip-overwrite-snapshots": "true", "streaming-skip-de
 """What a stream needs that meets replays, and batches without a row."""
 
 
-def operations(spark: SparkSession, table: str) -> list[str]:
+def operations(table: str) -> list[str]:
     """What Iceberg calls the commits of loads, oldest first. The commit that creates the table is none."""
-    loads = spark.table(f"{table}.snapshots").where(
-        "summary['tidegate.seq'] IS NOT NULL OR summary['tidegate.chunk'] IS NOT NULL"
-    )
-    return [row["operation"] for row in loads.orderBy("committed_at").collect()]
-
-
-def ids_in(table: str) -> list[int]:
-    """The column `id`, sorted, as PyIceberg reads it, which takes no Spark job."""
-    loaded = load_table(table)
-    assert loaded is not None
-    return sorted(loaded.scan(selected_fields=("id",)).to_arrow()["id"].to_pylist())
+    loads = [made for made in summaries(table) if made.additional_properties.keys() & {"tidegate.seq", "tidegate.chunk"}]
+    return [made.operation.value for made in loads]
 
 
 @pytest.fixture
@@ -80,18 +71,18 @@ def test_a_load_of_new_rows_is_an_append_and_every_other_an_overwrite(
     load(job(0, 5))
     load(job(5, 10, seq=1))
     load(job(10, 15, seq=2, transform="shapes:doubled"))
-    assert operations(spark, table) == ["append"] * 3
+    assert operations(table) == ["append"] * 3
     load(job(5, 10, seq=1, redo=True))
     load(job(0, 5, transform="shapes:odd"))
     load(changed(job(0, 10), replay="again"))
     load(job(12, 20, seq=3))
-    assert operations(spark, table) == ["append"] * 3 + ["overwrite"] * 4
+    assert operations(table) == ["append"] * 3 + ["overwrite"] * 4
     load(job(20, 25, seq=4, redo=True))
-    assert operations(spark, table)[-1] == "append"
+    assert operations(table)[-1] == "append"
 
 
 def test_a_load_into_a_table_of_others_that_has_just_got_its_columns_is_an_overwrite(
-    spark: SparkSession, load: Load, job: Job, table: str, caplog: pytest.LogCaptureFixture
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Its snapshot lacks them, also where they were there before under another name. The log says so; the next is an append."""
     spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.tests")
@@ -102,8 +93,8 @@ def test_a_load_into_a_table_of_others_that_has_just_got_its_columns_is_an_overw
     load(job(0, 5))
     assert f"Table {table} may hold rows of this range" in caplog.text
     load(job(5, 10, seq=1))
-    assert operations(spark, table) == ["overwrite", "append"]
-    assert ids(Iceberg(spark), table) == [-1, *range(10)]
+    assert operations(table) == ["overwrite", "append"]
+    assert ids(sink, table) == [-1, *range(10)]
 
 
 def test_a_batch_whose_rows_are_known_by_their_batch_is_an_append_too(
@@ -113,7 +104,7 @@ def test_a_batch_whose_rows_are_known_by_their_batch_is_an_append_too(
     for seq in (1, 2):
         load(batch(seq))
     load(changed(batch(1), seq=1, replay="again", batch=1))
-    assert operations(spark, table) == ["append", "append", "overwrite"]
+    assert operations(table) == ["append", "append", "overwrite"]
     assert held(sink, table) == expected(1, 2)
 
 
@@ -152,7 +143,7 @@ def test_of_two_loads_of_one_batch_at_once_the_second_finds_the_first(
         late = load(wanted)
         assert late.landed_before
         assert late.receipt == first[0].receipt
-        assert operations(spark, table) == ["append"] * (seq + 1)
+        assert operations(table) == ["append"] * (seq + 1)
     assert ids(sink, table) == list(range(10))
 
 
@@ -163,7 +154,7 @@ def test_a_zombie_with_other_code_replaces_what_its_successor_appended(
     load(job(0, 5))
     between(lambda: load(job(5, 10, seq=1)))
     load(job(5, 10, seq=1, transform="shapes:odd"))
-    assert operations(spark, table) == ["append", "append", "overwrite"]
+    assert operations(table) == ["append", "append", "overwrite"]
     assert ids(sink, table) == [0, 1, 2, 3, 4, 5, 7, 9]
 
 
@@ -180,16 +171,17 @@ def test_a_zombie_with_other_code_replaces_what_its_successor_appended(
 )
 def test_what_is_committed_between_look_and_append_is_kept_and_no_row_is_doubled(
     spark: SparkSession,
+    sink: SinkUnderTest,
     load: Load,
     job: Job,
     table: str,
     between: Callable[..., Iterator[int]],
+    *,
     act: str,
     writes: int,
     ids_after: list[int],
 ) -> None:
     """What adds rows, and a state that does not descend from the one that was looked at, make the load look anew."""
-    sink = Iceberg(spark)
     first = load(job(0, 5))
     load(job(5, 10, seq=1))
     name = table.removeprefix("lake.")
@@ -209,7 +201,7 @@ def test_what_is_committed_between_look_and_append_is_kept_and_no_row_is_doubled
     assert not result.landed_before
     assert next(made) - before - 1 - (3 if act == "other_load" else 0) == writes
     assert ids(sink, table) == ids_after
-    assert operations(spark, table)[-1] == ("overwrite" if act == "other_load" else "append")
+    assert operations(table)[-1] == ("overwrite" if act == "other_load" else "append")
 
 
 def test_a_table_that_is_made_anew_during_a_load_holds_no_row_twice(
@@ -250,7 +242,7 @@ def test_an_append_that_others_are_in_the_way_of_each_time_fails_and_is_never_an
     lines = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert [line.split(" was refused")[0] for line in lines] == [f"Write {n} of at most 3" for n in (1, 2)]
     assert all("Found conflicting files" in line for line in lines)
-    assert set(operations(spark, table)) == {"append"}
+    assert set(operations(table)) == {"append"}
     assert ids(sink, table) == [*range(-3, 0), *range(5)]
 
 
@@ -283,15 +275,15 @@ def test_a_commit_whose_files_are_gone_is_no_receipt_and_the_way_back_is_named(
     monkeypatch.setattr(IcebergTable, "overwrite", real)
     assert not load(job(5, 10, seq=1)).landed_before
     assert ids(sink, table) == [*held, *range(5, 10)]
-    assert operations(spark, table) == ["append"] * (3 if held else 1)
+    assert operations(table) == ["append"] * (3 if held else 1)
 
 
 def test_readers_that_follow_see_each_row_of_the_schedule_once(
     spark: SparkSession,
+    sink: SinkUnderTest,
     load: Load,
     job: Job,
     table: str,
-    reader: IcebergReader,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -317,7 +309,7 @@ def test_readers_that_follow_see_each_row_of_the_schedule_once(
         )
         query = stream.trigger(availableNow=True).toTable(f"{table}_followed")
         query.awaitTermination()
-        return ids_in(f"{table}_followed")
+        return ids(sink, f"{table}_followed")
 
     load(job(0, 3))
     first = load(job(0, 3)).receipt.snapshot
@@ -337,9 +329,7 @@ def test_readers_that_follow_see_each_row_of_the_schedule_once(
 
     since = {"start-snapshot-id": str(first), "end-snapshot-id": str(last)}
     assert sorted(row["id"] for row in spark.read.options(**since).table(table).collect()) == list(range(3, 18))
-    loaded = load_table(table)
-    assert loaded is not None
-    scan = loaded.incremental_append_scan(from_snapshot_id_exclusive=first, selected_fields=("id",))
+    scan = found(table).incremental_append_scan(from_snapshot_id_exclusive=first, selected_fields=("id",))
     assert sorted(scan.to_arrow()["id"].to_pylist()) == list(range(3, 18))
 
     load(changed(job(4, 8, transform="shapes:odd"), replay="again"))
@@ -355,7 +345,7 @@ def test_readers_that_follow_see_each_row_of_the_schedule_once(
     for first, until in ((18, 20), (20, 21), (22, 23)):
         load(job(first, until, seq=first, transform="shapes:plain" if first < 22 else "shapes:odd"))
     load(changed(job(20, 21, transform="shapes:odd"), replay="none"))
-    assert operations(spark, table)[-4:] == ["append", "append", "overwrite", "delete"]
+    assert operations(table)[-4:] == ["append", "append", "overwrite", "delete"]
     assert follow(**PASSING_OVER) == list(range(21))
 
 
@@ -384,6 +374,7 @@ class Table:
     name: str
     load: Load
     job: Job
+    sink: SinkUnderTest
     held: dict[int, list[int]] = field(default_factory=dict)
     landed: dict[int, str] = field(default_factory=dict)
     """The transform of the newest load of each batch."""
@@ -404,7 +395,7 @@ class Table:
             head = table.current_snapshot()
             assert head is not None
             self.states.append((head.snapshot_id, dict(self.held), dict(self.landed)))
-            assert ids_in(self.name) == sorted(n for made in self.held.values() for n in made)
+            assert ids(self.sink, self.name) == sorted(n for made in self.held.values() for n in made)
 
     def exists(self) -> bool:
         return load_table(self.name) is not None
@@ -449,13 +440,13 @@ class Table:
         self.held, self.landed, self.states = {}, {}, []
 
 
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(ops(LOADS | OTHERS), st.lists(ops(LOADS | OTHERS), max_size=2)), min_size=3, max_size=6))
 def test_whatever_happens_in_whatever_order_a_table_holds_what_the_law_says(
-    spark: SparkSession, load: Load, job: Job, table: str, reader: IcebergReader, steps: list[tuple[Op, list[Op]]]
+    spark: SparkSession, load: Load, job: Job, table: str, sink: SinkUnderTest, steps: list[tuple[Op, list[Op]]]
 ) -> None:
     """Batches, again or redone, chunks of replays, deletes, compaction, rollback, drop; also inside of loads."""
-    made = Table(spark, f"{table}_{next(TABLES)}", load, job)
+    made = Table(spark, f"{table}_{next(TABLES)}", load, job, sink)
     real = IcebergTable.overwrite
 
     def overwrite(sink: IcebergTable, *given_: Any) -> None:

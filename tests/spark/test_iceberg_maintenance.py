@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from tests.records import changed
 from tests.spark.conftest import PARTS, Load
+from tests.spark.sinks_under_test import files_of, found, offsets_in, summaries
 from tidegate.core.config.pipeline import Maintenance, Step
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import SinkMisfit
@@ -31,20 +32,12 @@ AGED = Maintenance(keep_snapshots=1, keep_orphans=LATER_S + 3 * DAY_S)
 
 
 @pytest.fixture
-def loaded(spark: SparkSession, load: Load, job: Job, table: str) -> str:
+def loaded(load: Load, job: Job, table: str) -> str:
     """A table of three batches of eight offsets, each of two files: Iceberg compacts no fewer than five."""
     for seq in range(3):
         load(changed(job(seq * 8, seq * 8 + 8, seq=seq), kafka_options={PARTS: "2"}))
-    assert files(spark, table) == 6
+    assert len(files_of(table)) == 6
     return table
-
-
-def files(spark: SparkSession, table: str) -> int:
-    return spark.table(f"{table}.data_files").count()
-
-
-def offsets(spark: SparkSession, table: str) -> list[int]:
-    return sorted(row["_kafka_offset"] for row in spark.table(table).select("_kafka_offset").collect())
 
 
 def maintained(spark: SparkSession, table: str) -> dict[str, Maintained]:
@@ -64,10 +57,10 @@ def test_a_replay_after_compaction_leaves_one_copy(
 ) -> None:
     """Over all, over one old batch, and through old batches; compaction itself changes no row."""
     assert compact(spark, loaded, Maintenance()).size > 0
-    assert files(spark, loaded) == 1
-    assert offsets(spark, loaded) == list(range(24))
+    assert len(files_of(loaded)) == 1
+    assert offsets_in(loaded) == list(range(24))
     load(changed(job(*span, seq=0), replay="again"))
-    assert offsets(spark, loaded) == list(range(24))
+    assert offsets_in(loaded) == list(range(24))
 
 
 def test_the_schedule_goes_on_after_maintenance(
@@ -80,11 +73,11 @@ def test_the_schedule_goes_on_after_maintenance(
     assert reader.history(loaded).files.compacted[0] == 1
     assert (done["compact"].counts["files_after"], done["expire"].warning) == (1, None)
     assert done["expire"].counts["snapshots_expired"] >= 3
-    assert spark.table(f"{loaded}.snapshots").count() == 1
+    assert len(summaries(loaded)) == 1
     assert reader.receipts(loaded, "orders") == before
     load(job(16, 24, seq=2))
     load(job(24, 28, seq=3))
-    assert offsets(spark, loaded) == list(range(28))
+    assert offsets_in(loaded) == list(range(28))
     assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0, 1, 2, 2, 3]
 
 
@@ -96,7 +89,7 @@ def test_only_a_whole_compaction_says_how_many_files_cannot_be_merged(
     assert reader.history(loaded).files.compacted == (0, 0)
     bounded = MaintenanceJob("orders", loaded, "compact", now_ms=later_ms(), maintenance=Maintenance(max_files=5))
     left = maintain(spark, bounded).counts["files_after"]
-    assert left == files(spark, loaded) < 5
+    assert left == len(files_of(loaded)) < 5
     assert reader.history(loaded).files.compacted == (0, 0)
     maintain(spark, replace(bounded, maintenance=Maintenance()))
     assert reader.history(loaded).files.compacted[0] == left
@@ -127,11 +120,11 @@ def test_commits_that_were_kept_and_then_rolled_back_do_not_count(
 
 def test_the_table_of_another_pipeline_is_left_alone(spark: SparkSession, loaded: str) -> None:
     """A file may name the wrong table, whose snapshots are not its own."""
-    snapshots = spark.table(f"{loaded}.snapshots").count()
+    snapshots = len(summaries(loaded))
     for step in get_args(Step):
         with pytest.raises(SinkMisfit, match="belongs to orders, by its properties, and not to visits"):
             maintain(spark, MaintenanceJob("visits", loaded, step, now_ms=later_ms(), maintenance=AGED))
-    assert spark.table(f"{loaded}.snapshots").count() == snapshots
+    assert len(summaries(loaded)) == snapshots
 
 
 def test_a_table_that_forbids_to_remove_files_is_compacted_and_nothing_else(
@@ -140,11 +133,11 @@ def test_a_table_that_forbids_to_remove_files_is_compacted_and_nothing_else(
     """The other steps say so, and do not fail."""
     spark.sql(f"ALTER TABLE {loaded} SET TBLPROPERTIES ('gc.enabled' = 'false')")
     assert not reader.history(loaded).files.may_expire
-    snapshots = spark.table(f"{loaded}.snapshots").count()
+    snapshots = len(summaries(loaded))
     done = maintained(spark, loaded)
     assert done["compact"].counts["bytes_rewritten"] > 0
     assert [done[step].warning for step in ("expire", "remove_orphans")] == [KEEPS_ALL, KEEPS_ALL]
-    assert spark.table(f"{loaded}.snapshots").count() > snapshots
+    assert len(summaries(loaded)) > snapshots
 
 
 def test_a_rollback_can_be_undone_after_maintenance(spark: SparkSession, loaded: str, reader: IcebergReader) -> None:
@@ -155,7 +148,7 @@ def test_a_rollback_can_be_undone_after_maintenance(spark: SparkSession, loaded:
     job = MaintenanceJob("orders", loaded, "expire", now_ms=later_ms(), maintenance=Maintenance(keep_snapshots=1))
     maintain(spark, job)
     spark.sql(f"CALL lake.system.set_current_snapshot('{name}', {receipts[-1].snapshot})").collect()
-    assert offsets(spark, loaded) == list(range(24))
+    assert offsets_in(loaded) == list(range(24))
 
 
 def test_a_tag_keeps_its_snapshot(spark: SparkSession, loaded: str, reader: IcebergReader) -> None:
@@ -163,7 +156,7 @@ def test_a_tag_keeps_its_snapshot(spark: SparkSession, loaded: str, reader: Iceb
     first = reader.receipts(loaded, "orders")[0].snapshot
     spark.sql(f"ALTER TABLE {loaded} CREATE TAG audited AS OF VERSION {first}")
     assert expire(spark, loaded, later_ms(), 1) >= 1
-    assert spark.table(f"{loaded}.snapshots").where(f"snapshot_id = {first}").count() == 1
+    assert found(loaded).snapshot_by_id(first)
 
 
 def test_a_table_whose_properties_may_not_be_written_is_compacted(
@@ -196,9 +189,7 @@ def test_an_empty_table_has_nothing_to_maintain(spark: SparkSession, loaded: str
 
 def test_files_that_cannot_be_merged_are_reported(spark: SparkSession, loaded: str, load: Load, job: Job) -> None:
     """The run succeeds, since the others were merged; rows are as before, but for those of the lost file."""
-    lost = spark.table(f"{loaded}.data_files").select("file_path").orderBy("file_path").first()
-    assert lost is not None
-    Path(lost["file_path"].removeprefix("file:")).unlink()
+    Path(files_of(loaded)[0].removeprefix("file:")).unlink()
     done = maintain(spark, MaintenanceJob("orders", loaded, "compact", now_ms=later_ms(), maintenance=AGED))
     assert done.warning is not None
     assert "files could not be merged" in done.warning
@@ -232,7 +223,7 @@ def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(
 ) -> None:
     """By a table of somebody else, which stays as it is. The driver of spark-submit says so in its answer, as what it did."""
     spark.sql(f"CREATE TABLE {loaded}_commits (id INT) USING iceberg")
-    held = spark.table(f"{loaded}.snapshots").count()
+    held = len(summaries(loaded))
     monkeypatch.setattr(submit, "classic_session", lambda _: nullcontext(spark))
     order, answer = tmp_path / "job.json", tmp_path / "result.json"
     answers = {}
@@ -243,7 +234,7 @@ def test_nothing_expires_where_the_name_of_the_table_of_commits_is_taken(
         assert failed == (step == "expire")
     assert answers["expire"]["error"]["error"] == "SinkMisfit"
     assert Maintained.from_json(answers["compact"]).counts["files_before"] >= 6
-    assert spark.table(f"{loaded}.snapshots").count() >= held
+    assert len(summaries(loaded)) >= held
 
 
 def test_orphans_are_looked_for_where_the_table_says_that_its_files_are(
@@ -274,4 +265,4 @@ def test_only_old_files_of_the_data_folder_are_orphans(spark: SparkSession, load
         os.utime(file, (1, 1))
     assert remove_orphans(spark, loaded, time.time_ns() // 1_000_000 - 3 * DAY_S * 1000) == 1
     assert (old.exists(), new.exists(), beside.exists()) == (False, True, True)
-    assert offsets(spark, loaded) == list(range(24))
+    assert offsets_in(loaded) == list(range(24))

@@ -12,9 +12,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.records import write_of
+from tests.spark.sinks_under_test import files_of, found, summaries
 from tidegate.core.model.errors import SinkConflict
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import Write
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.replacement import Cut
 from tidegate.sinks.iceberg.summary import row_counts
 from tidegate.sinks.iceberg.table import IcebergTable
@@ -36,7 +38,7 @@ def load_of(ranges: Iterable[OffsetRange]) -> Write:
 
 
 @pytest.fixture
-def put(spark: SparkSession, table: str) -> Put:
+def put(spark: SparkSession, table: str, reader: IcebergReader) -> Put:
     """`put(mark, *ranges)` replaces the ranges by a row an offset, its `id` the mark, and gives what was cut. One commit."""
     sink = IcebergTable(spark, table)
 
@@ -45,18 +47,18 @@ def put(spark: SparkSession, table: str) -> Put:
         rows = rows or spark.createDataFrame(made, SCHEMA).coalesce(1)
         if not spark.catalog.tableExists(table):
             sink.create(rows.schema, ByOrigin(ranges), "p")
-        before = len(commits(spark, table))
+        before = len(commits(table))
         cut = sink.find_cut(ByOrigin(ranges))
         sink.overwrite(rows, ByOrigin(ranges), load_of(ranges), cut)
-        assert len(commits(spark, table)) == before + 1
+        assert len(commits(table)) == before + 1
         return cut
 
     return write
 
 
-def commits(spark: SparkSession, table: str) -> list[dict[str, str]]:
+def commits(table: str) -> list[dict[str, str]]:
     """Summaries of the snapshots, oldest first."""
-    return [row["summary"] for row in spark.table(f"{table}.snapshots").orderBy("committed_at").collect()]
+    return [made.additional_properties for made in summaries(table)]
 
 
 def delete(spark: SparkSession, table: str, *offsets: int) -> None:
@@ -65,12 +67,12 @@ def delete(spark: SparkSession, table: str, *offsets: int) -> None:
     spark.sql(f"DELETE FROM {table} WHERE _kafka_offset IN ({listed})")  # noqa: S608 - a test's own table
 
 
-def held(spark: SparkSession, table: str) -> dict[Origin, list[int]]:
+def held(table: str) -> dict[Origin, list[int]]:
     """The marks of each origin, sorted."""
-    found: dict[Origin, list[int]] = {}
-    for row in spark.table(table).collect():
-        found.setdefault((row["_kafka_topic"], row["_kafka_partition"], row["_kafka_offset"]), []).append(row["id"])
-    return {origin: sorted(here) for origin, here in found.items()}
+    marks: dict[Origin, list[int]] = {}
+    for row in found(table).scan().to_arrow().to_pylist():
+        marks.setdefault((row["_kafka_topic"], row["_kafka_partition"], row["_kafka_offset"]), []).append(row["id"])
+    return {origin: sorted(here) for origin, here in marks.items()}
 
 
 def marks(*parts: tuple[int, OffsetRange]) -> dict[Origin, list[int]]:
@@ -82,7 +84,7 @@ def test_new_and_aligned_ranges_are_not_cut(spark: SparkSession, table: str, put
     """An overwrite of the range does: after the end, before the beginning, between, and over whole files."""
     for mark, r in enumerate([at(20, 30), at(30, 40), at(0, 10), at(10, 20), at(20, 40), at(0, 40)]):
         assert put(mark, r) is None
-    assert held(spark, table) == marks((5, at(0, 40)))
+    assert held(table) == marks((5, at(0, 40)))
 
 
 def test_a_range_through_files_replaces_its_rows_and_no_other(spark: SparkSession, table: str, put: Put) -> None:
@@ -93,10 +95,10 @@ def test_a_range_through_files_replaces_its_rows_and_no_other(spark: SparkSessio
     cut = put(3, *ranges)
     assert cut is not None
     assert cut.kept == 10 + 5 + 9
-    assert row_counts(commits(spark, table)[-1]) == (10 + 5 + 2 + 4, cut.kept)
+    assert row_counts(commits(table)[-1]) == (10 + 5 + 2 + 4, cut.kept)
     before = [(1, at(0, 10)), (1, at(0, 10, partition=1)), (1, at(0, 10, topic="visits")), (1, at(0, 10, topic="a"))]
     later = [(2, at(10, 20)), (2, at(10, 20, partition=1)), *((3, r) for r in ranges)]
-    assert held(spark, table) == marks(*before, *later)
+    assert held(table) == marks(*before, *later)
 
 
 def test_a_range_that_was_cut_once_is_aligned_from_then_on(spark: SparkSession, table: str, put: Put) -> None:
@@ -105,7 +107,7 @@ def test_a_range_that_was_cut_once_is_aligned_from_then_on(spark: SparkSession, 
     assert put(2, at(10, 20)) is not None
     assert put(3, at(10, 20)) is None
     assert put(4, at(0, 10)) is None
-    assert held(spark, table) == marks((4, at(0, 10)), (3, at(10, 20)), (1, at(20, 30)))
+    assert held(table) == marks((4, at(0, 10)), (3, at(10, 20)), (1, at(20, 30)))
 
 
 def test_rows_no_longer_made_disappear_and_fanned_out_rows_go_together(spark: SparkSession, table: str, put: Put) -> None:
@@ -114,9 +116,9 @@ def test_rows_no_longer_made_disappear_and_fanned_out_rows_go_together(spark: Sp
     put(1, at(0, 10))
     threefold = spark.createDataFrame([(n, "orders", 0, offset) for offset in range(4, 8) for n in (7, 8, 9)], SCHEMA)
     put(0, r, rows=threefold)
-    assert held(spark, table)["orders", 0, 4] == [7, 8, 9]
+    assert held(table)["orders", 0, 4] == [7, 8, 9]
     put(2, at(5, 10), every=2)
-    assert {origin[2]: here for origin, here in held(spark, table).items()} == {
+    assert {origin[2]: here for origin, here in held(table).items()} == {
         **{offset: [1] for offset in range(4)},
         4: [7, 8, 9],
         **{offset: [2] for offset in (5, 7, 9)},
@@ -151,11 +153,11 @@ def test_files_that_overlap_are_replaced_together(spark: SparkSession, table: st
     for mark, offsets in enumerate([(0, 10), (8, 20), (18, 30)]):
         rows = [(mark, "orders", 0, offset) for offset in offsets]
         spark.createDataFrame(rows, SCHEMA).coalesce(1).writeTo(table).append()
-    before = held(spark, table)
+    before = held(table)
     cut = put(9, at(2, 4))
     assert cut is not None
     assert [box.span for box in cut.boxes] == [(0, 30)]
-    assert held(spark, table) == {**before, **marks((9, at(2, 4)))}
+    assert held(table) == {**before, **marks((9, at(2, 4)))}
 
 
 def test_a_compacted_table_with_expired_snapshots_stays_right(spark: SparkSession, table: str, put: Put) -> None:
@@ -168,10 +170,10 @@ def test_a_compacted_table_with_expired_snapshots_stays_right(spark: SparkSessio
     ).collect()
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('history.expire.min-snapshots-to-keep' = '1')")
     spark.sql(f"CALL lake.system.expire_snapshots('{name}', TIMESTAMP '2100-01-01 00:00:00', 1)").collect()
-    assert spark.table(f"{table}.data_files").count() == 1
+    assert len(files_of(table)) == 1
     put(7, at(10, 20))
     put(8, at(15, 45))
-    assert held(spark, table) == marks((0, at(0, 10)), (7, at(10, 15)), (8, at(15, 45)))
+    assert held(table) == marks((0, at(0, 10)), (7, at(10, 15)), (8, at(15, 45)))
 
 
 def test_rows_that_somebody_deleted_stay_deleted(spark: SparkSession, table: str, put: Put) -> None:
@@ -182,7 +184,7 @@ def test_rows_that_somebody_deleted_stay_deleted(spark: SparkSession, table: str
     cut = put(2, at(5, 15))
     assert cut is not None
     assert cut.kept == 4
-    assert held(spark, table) == {**marks((1, at(0, 2)), (1, at(3, 5)), (2, at(5, 15)))}
+    assert held(table) == {**marks((1, at(0, 2)), (1, at(3, 5)), (2, at(5, 15)))}
 
 
 @pytest.mark.parametrize(
@@ -216,9 +218,9 @@ def test_tables_of_others_are_replaced_right(
         assert cut.kept == kept
         nobodys: dict[Origin, list[int]] = {("orders", 0, None): [1]}
         expected = marks((1, at(0, 20)), (1, at(0, 20, partition=1)), (2, at(5, 10)))
-        assert held(spark, table) == {**expected, **nobodys}
+        assert held(table) == {**expected, **nobodys}
         put(3, at(8, 22))
-        assert held(spark, table) == {**expected, **marks((3, at(8, 22))), **nobodys}
+        assert held(table) == {**expected, **marks((3, at(8, 22))), **nobodys}
     finally:
         spark.sql(f"DROP TABLE {table}")
 
@@ -260,16 +262,16 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
         cut = sink.find_cut(ByOrigin([replay]))
         assert cut is not None
         others()
-        before = held(spark, table)
+        before = held(table)
         with pytest.raises(Exception) as caught:  # noqa: PT011 - what it means is asked below
             replace(cut)
         assert isinstance(translate(caught.value), SinkConflict)
-        assert held(spark, table) == before
+        assert held(table) == before
     cut = sink.find_cut(ByOrigin([replay]))
     put(3, at(10, 20), at(0, 5, partition=1))
     replace(cut)
     new = marks((3, at(10, 20)), (3, at(0, 5, partition=1)))
-    assert held(spark, table) == {**marks((1, at(0, 3)), (9, replay), (1, at(8, 9))), **new}
+    assert held(table) == {**marks((1, at(0, 3)), (9, replay), (1, at(8, 9))), **new}
 
 
 def test_an_overwrite_of_a_range_that_others_cut_meanwhile_is_refused(spark: SparkSession, table: str, put: Put) -> None:

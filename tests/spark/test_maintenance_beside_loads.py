@@ -26,6 +26,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 import tidegate.spark.load
 from tests.records import load_job
 from tests.spark.log import logged
+from tests.spark.sinks_under_test import files_of, found, summaries
 from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import TidegateError
@@ -170,7 +171,7 @@ class Lake:
                 assert all(began < ended for _, ended in in_order[at + 1 :])
         if self.spark.catalog.tableExists(commits_table(self.table)):
             assert not has_gap(self.spark, self.table)
-        held = sorted(tuple(row) for row in self.spark.table(self.table).collect())
+        held = sorted(tuple(row.values()) for row in found(self.table).scan().to_arrow().to_pylist())
         assert held == sorted(self.expected(receipts))
 
     def expected(self, receipts: list[Receipt]) -> list[tuple[Any, ...]]:
@@ -320,8 +321,8 @@ def test_loads_replays_and_maintenance_at_once(lake: Lake) -> None:
     lake.check()
     lake.maintain()
     lake.check()
-    assert lake.spark.table(f"{lake.table}.snapshots").count() == 1
-    assert len(lake.files()) == lake.spark.table(f"{lake.table}.data_files").count()
+    assert len(summaries(lake.table)) == 1
+    assert len(lake.files()) == len(files_of(lake.table))
 
 
 @pytest.mark.parametrize(("span", "writes"), [((4, 8), 2), ((6, 15), 2), ((24, 36), 1)])
@@ -344,7 +345,7 @@ def test_a_part_of_a_compaction_is_dropped_where_a_load_replaces_its_files(
     lake.begin("visits")
     with in_the_next_scan(lake.spark, lake.table, lambda: lake.load(lake.chunk(*span, 0, "a"))):
         assert compact(lake.spark, lake.table, Maintenance()).size > 0
-    assert lake.spark.table(f"{lake.table}.data_files").count() == files
+    assert len(files_of(lake.table)) == files
     lake.check()
 
 
@@ -390,7 +391,7 @@ def test_loads_between_the_keeping_of_commits_and_their_expiry_lose_none(lake: L
         lake.maintain(between=loads)
     lake.check()
     lake.maintain(between=lambda: [lake.load(lake.batch(NEXT + more)) for more in (1, 2, 3)], keep=2)
-    assert lake.spark.table(f"{lake.table}.snapshots").count() == 3
+    assert len(summaries(lake.table)) == 3
     lake.check()
 
 

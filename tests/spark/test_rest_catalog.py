@@ -54,7 +54,7 @@ def test_loads_are_appends_whose_receipts_both_sides_find(
     assert [result.landed_before for result in results] == [False, False, True]
     assert load(job(5, 10, seq=1)).landed_before
     assert server.commits == [200] * 4  # the first is the table
-    assert operations(spark, table) == ["append"] * 3
+    assert operations(table) == ["append"] * 3
     assert ids(sink, table) == list(range(15))
     assert reader.receipts(table, "orders") == [result.receipt for result in results]
     assert reader.history(table).owners == {"orders"}
@@ -71,7 +71,7 @@ def test_a_commit_that_the_server_refuses_is_looked_at_anew(
     server.before.append(lambda: load(job(15, 20, seq=3)))
     assert not load(job(10, 15, seq=2)).landed_before
     assert server.commits == [200, 409, 200, 409, 200]
-    assert operations(spark, table) == ["append"] * 4
+    assert operations(table) == ["append"] * 4
     assert ids(sink, table) == list(range(20))
 
 

@@ -22,6 +22,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.registry import reader_of
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
@@ -32,7 +33,7 @@ PARTITION = TopicPartition("orders", 0)
 
 
 @pytest.fixture(params=["iceberg", "memory"])
-def sink(request: pytest.FixtureRequest, spark: SparkSession) -> SinkUnderTest:
+def sink(request: pytest.FixtureRequest, spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
     """Each sink in turn."""
     return Iceberg(spark) if request.param == "iceberg" else Memory()
 
