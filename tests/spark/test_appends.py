@@ -440,7 +440,7 @@ class Table:
         self.held, self.landed, self.states = {}, {}, []
 
 
-@settings(max_examples=3, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.lists(st.tuples(ops(LOADS | OTHERS), st.lists(ops(LOADS | OTHERS), max_size=2)), min_size=3, max_size=6))
 def test_whatever_happens_in_whatever_order_a_table_holds_what_the_law_says(
     spark: SparkSession, load: Load, job: Job, table: str, sink: SinkUnderTest, steps: list[tuple[Op, list[Op]]]
