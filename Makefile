@@ -104,7 +104,8 @@ test-integration: jars ## a real broker and a real Spark Connect server
 	$(PYTEST) tests/integration
 
 test-e2e: jars bundle ## the whole demo on a few thousand records
-	$(PYTEST) tests/e2e
+	@# on two platforms: a run of Airflow waits more than it computes
+	$(PYTEST) tests/e2e -n 2 --dist loadfile
 
 test-chaos: jars ## kills at each boundary of a batch, of all servers at once, each other kind of fault once; receivers too
 	$(PYTEST) tests/chaos
