@@ -20,6 +20,7 @@ from jinja2 import Template
 from tests.dags.ports import Run, batch_of, finish_of, load_of, replay_by, use_ports
 from tidegate.airflow import notes
 from tidegate.airflow.dags.factory import replay_dag
+from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators import LoadOperator, PlanOperator, PlanReplayOperator
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import RequestError, SparkJobFailed, TopicRecreated
@@ -110,7 +111,7 @@ def test_a_load_reads_the_topics_that_were_planned_and_no_others_of_their_names(
 def test_a_load_knows_the_kind_of_its_table_and_the_names_that_its_pipeline_had(
     sink: FakeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The names as its plan found them in the table: of a batch, and of a chunk of a replay."""
+    """The names as its plan found them in the table: of a batch, and of a chunk of a replay. Pages know the kind, too."""
     sink.renamed = {"old": "p"}
     seen: list[tuple[str, tuple[str, ...]]] = []
     real = FakeRunner.run
@@ -120,7 +121,9 @@ def test_a_load_knows_the_kind_of_its_table_and_the_names_that_its_pipeline_had(
         return real(self, job)
 
     monkeypatch.setattr(FakeRunner, "run", run)
-    batch(Run("r1"), pipeline=replace(PIPELINE, sink=Sink(TABLE, kind="memory")))
+    other = replace(PIPELINE, sink=Sink(TABLE, kind="memory"))
+    assert Declared.of(other).sink == "memory"
+    batch(Run("r1"), pipeline=other)
     replayed(Run("again", {"batches": "1"}))
     assert seen == [("memory", ("old",)), ("iceberg", ("old",))]
 

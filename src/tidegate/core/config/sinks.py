@@ -43,10 +43,6 @@ class SinkKind:
     writer: str
     maintain: str
 
-    def names_table(self, name: object) -> bool:
-        """Whether `name` is the name of a table of this kind."""
-        return isinstance(name, str) and self.table.fullmatch(name) is not None
-
     def fault(self, identity: str) -> str | None:
         """Why a pipeline whose rows have this identity cannot use such a sink; None where it can.
 
