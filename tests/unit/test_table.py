@@ -324,6 +324,19 @@ def test_an_acceptance_outlives_a_cursor_that_is_put_back(world: World) -> None:
     assert world.cursor.at.starts == {P0: 40}
 
 
+def test_of_two_copies_of_a_batch_that_with_what_was_accepted_counts_when_the_cursor_is_put_back(world: World) -> None:
+    """The run that adopted the range saved it; the run that planned it died before."""
+    back = world.store.values[CURSOR]
+    world.planned("run4")
+    world.sink.found.clear()
+    world.accept()
+    assert world.run("run5").saved.why.adopted_from == "run4"
+    world.run_of(10, "run6")
+    world.store.values[CURSOR] = back
+    cursor, missing = missing_now(PIPELINE, store=world.store, sink=world.sink)
+    assert (cursor.seq, cursor.at.starts, missing) == (4, {P0: 30}, None)
+
+
 def test_what_is_accepted_counts_also_for_a_run_that_has_its_own_range_when_the_cursor_is_put_back(world: World) -> None:
     """It follows the table's commits as any other run does, so that its commit is none of another cursor."""
     back = world.store.values[CURSOR]
