@@ -92,7 +92,7 @@ def _print_entries(last: Sequence[Entry], total: int) -> None:
         table.add_row(
             str(entry.seq) if replay is None else f"replay,\nchunk {entry.seq}",
             "\n".join(state),
-            "" if newest is None or newest.rows is None else f"{newest.rows:,}",
+            "" if newest is None else f"{newest.rows:,}",
             "" if entry.seconds is None else f"{entry.seconds:.1f}",
             "\n".join(_details(entry)).replace("[", r"\["),
         )

@@ -27,7 +27,7 @@ from tidegate.cli.shared import (
 from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
-from tidegate.core.model.ranges import total_count
+from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.uris import ranges_page
 from tidegate.core.planning.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_by
 from tidegate.core.planning.evidence import read_evidence
@@ -146,7 +146,7 @@ def _print_lag(view: LagView) -> None:
     for column in ("partition", "next", "log end", "records behind", "s behind", "s until retention"):
         table.add_column(column, justify="left" if column == "partition" else "right")
     for p in view.partitions:
-        _add_row(table, f"{p.topic}-{p.partition}", p.next_offset, p.latest, p)
+        _add_row(table, str(TopicPartition(p.topic, p.partition)), p.next_offset, p.latest, p)
     _add_row(table, "total", None, None, view.total)
     print_table(table)
     for line in filter(None, (view.total.open_transaction, view.maintenance, view.lost)):
