@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
     from tidegate.core.state.ports import Brokers, JobRunner, SinkReader, StateStore
+    from tidegate.formats.columns import header
     from tidegate.formats.json.records import parse_json
     from tidegate.sinks.port import SinkWriter
     from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
@@ -43,6 +44,7 @@ __all__ = [
     "WatermarkThrottle",
     "Worker",
     "build_dags",
+    "header",
     "make_rate_policy",
     "max_messages_per_partition",
     "parse_json",
@@ -70,6 +72,7 @@ _MODULES = {
     "WatermarkThrottle": "tidegate_receivers.rules.limits",
     "Worker": "tidegate_receivers.rules.placement",
     "build_dags": "tidegate.airflow.dags",
+    "header": "tidegate.formats.columns",
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
     "parse_json": "tidegate.formats.json.records",

@@ -34,13 +34,13 @@ from tidegate_local.flights import create_topic
 from tidegate_local.platform import Platform
 
 SCHEMA = "id BIGINT, name STRING, amount DOUBLE, at STRING"
-KAFKA = '"key", "timestamp", "timestampType"'
+KAFKA = '"key", "timestamp", "timestampType", "headers"'
 TRANSFORMS = {
     "parse_json": "parse_json(records, SCHEMA)",
     "parse_json by workers": 'parse_json(records, SCHEMA, parser="python")',
     "from_json": f'records.withColumn("_v", F.from_json(F.col("value").cast("string"), SCHEMA)).drop("value", {KAFKA})'
     '.select("_v.*", "*").drop("_v")',
-    "raw bytes": 'records.drop("key", "timestampType")',
+    "raw bytes": 'records.drop("key", "timestampType", "headers")',
 }
 """What contenders make of a record, by name: an expression over `records`."""
 

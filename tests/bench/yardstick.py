@@ -65,7 +65,7 @@ PASS_TIMEOUT_S = 300
 TRANSFORM = '''
 def plain(records):
     """The value as it is."""
-    return records.drop("key", "timestampType")
+    return records.drop("key", "timestampType", "headers")
 '''
 err = Console(stderr=True, highlight=False)
 

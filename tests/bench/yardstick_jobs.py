@@ -95,7 +95,7 @@ def append(spark: SparkSession, case: Case) -> None:
         ranges = plain_ranges(marks, known)
         if not ranges:
             return
-        rows = read_ranges(spark, ranges, {"kafka.bootstrap.servers": case.bootstrap}).drop("key", "timestampType")
+        rows = read_ranges(spark, ranges, {"kafka.bootstrap.servers": case.bootstrap}).drop("key", "timestampType", "headers")
         if spark.catalog.tableExists(case.table):
             rows.writeTo(case.table).append()
         else:

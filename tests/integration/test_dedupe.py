@@ -28,12 +28,12 @@ from tidegate_local.platform import Platform
 TRANSFORM = '''
 from pyspark.sql import functions as F
 
-COLUMNS = ["key", "value", "timestamp", "timestampType", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
+COLUMNS = ["key", "value", "timestamp", "timestampType", "headers", "_kafka_topic", "_kafka_partition", "_kafka_offset"]
 
 def text(records):
     """The value as text."""
     assert records.columns == COLUMNS, records.columns
-    return records.select(F.col("value").cast("string"), *COLUMNS[4:])
+    return records.select(F.col("value").cast("string"), *COLUMNS[5:])
 '''
 Headers = Sequence[tuple[str, bytes | None]]
 

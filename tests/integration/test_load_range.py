@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 from unittest import mock
 
+import confluent_kafka as ck
 import pytest
 from pyspark.sql.connect.logging import logger
 
@@ -82,6 +83,38 @@ def test_a_load_lands_every_record_of_its_range_once(platform: Platform, job: Lo
         (None, "no value (a tombstone)"),
     ]
     assert len(broken) == 4
+
+
+HEADERS = '''
+from tidegate import header
+
+def headers(records):
+    """Those of a record, and two that are taken by name."""
+    rows = records.select("headers", *records.columns[-3:])
+    return rows.withColumn("id", header(rows, "id").cast("string")).withColumn("bytes", header(rows, "ü, `bytes`"))
+'''
+
+
+def test_a_transform_gets_the_headers_that_were_sent(
+    platform: Platform, job_of: Callable[..., LoadJob], tmp_path: Path
+) -> None:
+    """In order, repeats and nulls kept; of several of one name, `header` takes the last."""
+    sent: list[list[tuple[str, str | bytes | None]]] = [
+        [],
+        [("id", b"1"), ("other", None), ("ü, `bytes`", b"\xff\x00"), ("id", b"2"), ("", b"")],
+        [("id", b"3"), ("id", None)],
+        [("ID", b"4")],
+    ]
+    name, producer = new_topic(platform), ck.Producer({"bootstrap.servers": platform.bootstrap_servers})
+    for headers in sent:
+        producer.produce(name, b"{}", partition=0, headers=headers)
+    producer.flush()
+    (tmp_path / "own.py").write_text(HEADERS)
+    job = job_of("own:headers", OffsetRange(name, 0, 0, 4))
+    load(platform, job, tmp_path)
+    found = rows(platform, job)
+    assert [[(each["key"], each["value"]) for each in row["headers"] or []] for row in found] == sent
+    assert [(row["id"], row["bytes"]) for row in found] == [(None, None), ("2", b"\xff\x00"), (None, None), (None, None)]
 
 
 def test_a_first_load_that_succeeds_logs_nothing_red(

@@ -20,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     IntegerType,
     LongType,
@@ -47,6 +48,7 @@ RECORDS = StructType(
         StructField("value", BinaryType()),
         StructField("timestamp", TimestampType()),
         StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))),
         StructField("_kafka_topic", StringType()),
         StructField("_kafka_partition", IntegerType()),
         StructField("_kafka_offset", LongType()),
@@ -195,7 +197,7 @@ def records(spark: SparkSession) -> Records:
 
     def make(values: list[bytes | None]) -> DataFrame:
         at = datetime(2026, 1, 1, tzinfo=UTC)
-        rows = [(b"k", value, at, 0, "orders", 0, offset) for offset, value in enumerate(values)]
+        rows = [(b"k", value, at, 0, None, "orders", 0, offset) for offset, value in enumerate(values)]
         columns = dict(zip(RECORDS.names, zip(*rows, strict=True), strict=True))
         # by Arrow: rows of Python would be made by a Python worker in each job that reads them
         return spark.createDataFrame(pa.table(columns, to_arrow_schema(RECORDS)), RECORDS)

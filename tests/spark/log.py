@@ -15,6 +15,7 @@ def logged(spark: SparkSession, r: OffsetRange, value: Column, parts: int = 1) -
         value.cast("binary").alias("value"),
         F.timestamp_seconds(F.lit(0)).alias("timestamp"),
         F.lit(0).alias("timestampType"),
+        F.lit(None).cast("array<struct<key:string,value:binary>>").alias("headers"),
         F.lit(r.topic).alias("_kafka_topic"),
         F.lit(r.partition).alias("_kafka_partition"),
         F.col("id").alias("_kafka_offset"),

@@ -42,6 +42,7 @@ def test_public_functions_have_the_signatures_that_others_call() -> None:
     }
     assert parameters == {
         "build_dags": ["folder", "spark_jobs"],
+        "header": ["records", "name"],
         "make_rate_policy": ["settings", "interval_s"],
         "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
         "parse_json": ["df", "schema", "column", "parser"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 Parser = Literal["jvm", "python"]
@@ -15,8 +15,19 @@ RAW, ERROR = "_raw", "_error"
 """The columns that hold the text of a broken record, and what is wrong with it; null where nothing is."""
 TOMBSTONE, NOT_TEXT = "no value (a tombstone)", f"not UTF-8; {RAW} is base64"
 
-FROM_KAFKA = ("key", "timestamp", "timestampType")
+FROM_KAFKA = ("key", "timestamp", "timestampType", "headers")
 """Columns of a record that are in no table unless the transform renames them."""
+
+
+def header(records: DataFrame, name: str) -> Column:
+    """The value of a record's header, as bytes: null where there is none of that name, or its value is null.
+
+    Of several headers of that name the last one counts, as in Kafka's `Headers.lastHeader`. One that goes into the table:
+
+        parse_json(records.withColumn("trace_id", header(records, "trace-id").cast("string")), "id BIGINT")
+    """
+    named = F.filter(records["headers"], lambda each: each["key"] == name)
+    return F.try_element_at(named, F.lit(-1))["value"]
 
 
 def quoted(of: str) -> str:

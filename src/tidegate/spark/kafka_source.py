@@ -17,6 +17,7 @@ from tidegate.core.config.pipeline import Split
 from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.ranges import OffsetRange, from_offsets, offsets_to_json, until_offsets
+from tidegate.formats.columns import header
 
 SETTINGS = {"spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text"}
 """What a session that reads is set to: Spark's default without `kafka`, which keeps batch reads from the reader of streams.
@@ -52,8 +53,9 @@ def read_ranges(
     split: Split | None = None,
     isolation_level: str = "read_committed",
 ) -> DataFrame:
-    """The records of the ranges: `key`, `value` (binary), `timestamp`, `timestampType` and the origin columns.
+    """The records of the ranges: `key`, `value` (binary), `timestamp`, `timestampType`, `headers` and the origin columns.
 
+    `headers` are an array of `key` (string) and `value` (binary), as they were sent; null for a record without any.
     Nothing is read before an action; the action fails when a range begins before the log or ends behind it. Offsets that hold
     no record (transaction markers, aborted records under `read_committed`, what compaction removed) are skipped.
 
@@ -68,7 +70,7 @@ def read_ranges(
         RequestError: two ranges lie in one partition, or there is no offset to read.
     """
     records = _source(spark, ranges, kafka_options, split, isolation_level)
-    return records.select("key", "value", instant("timestamp").alias("timestamp"), "timestampType", *_origin())
+    return records.select("key", "value", instant("timestamp").alias("timestamp"), "timestampType", "headers", *_origin())
 
 
 def instant(column: str) -> Column:
@@ -87,18 +89,17 @@ def read_keys(
     spark: SparkSession,
     ranges: Sequence[OffsetRange],
     kafka_options: Mapping[str, str],
-    header: str,
+    name: str,
     *,
     split: Split | None = None,
     isolation_level: str = "read_committed",
 ) -> DataFrame:
-    """The records of the ranges that have this header, not empty: the origin columns, and the header's value as `KEY`.
+    """The records of the ranges that have a header of this name, not empty: the origin columns, and its value as `KEY`.
 
-    Arguments and errors are those of `read_ranges`; of several headers of that name the last one counts.
+    Other arguments and errors are those of `read_ranges`.
     """
-    records = _source(spark, ranges, kafka_options, split, isolation_level, includeHeaders="true")
-    named = F.filter("headers", lambda each: each["key"] == header)
-    return records.select(*_origin(), F.try_element_at(named, F.lit(-1))["value"].alias(KEY)).where(F.length(KEY) > 0)
+    records = _source(spark, ranges, kafka_options, split, isolation_level)
+    return records.select(*_origin(), header(records, name).alias(KEY)).where(F.length(KEY) > 0)
 
 
 def _origin() -> tuple[Column, ...]:
@@ -111,7 +112,6 @@ def _source(
     kafka_options: Mapping[str, str],
     split: Split | None,
     isolation_level: str,
-    **more: str,
 ) -> DataFrame:
     nonempty = [r for r in ranges if r.count]
     if not nonempty:
@@ -128,8 +128,8 @@ def _source(
         "startingOffsets": json.dumps(offsets_to_json(from_offsets(nonempty))),
         "endingOffsets": json.dumps(offsets_to_json(until_offsets(nonempty))),
         "failOnDataLoss": "true",
+        "includeHeaders": "true",
         "kafka.isolation.level": isolation_level,
-        **more,
     }
     if split is not None and split.min_partitions is not None:
         plan["minPartitions"] = str(split.min_partitions)

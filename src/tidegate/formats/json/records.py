@@ -24,7 +24,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     """The columns of `schema`, then those of `df` (see below), then `_raw` and `_error`.
 
     It keeps the origin columns, and whatever a transform has added to `df`. It leaves out `column` and Kafka's `key`,
-    `timestamp` and `timestampType`. To keep one of these, rename it first:
+    `timestamp`, `timestampType` and `headers`. To keep one of these, rename it first (`header` takes a single header):
 
         parse_json(records.withColumnRenamed("timestamp", "_timestamp"), "id BIGINT")
 
