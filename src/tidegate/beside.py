@@ -18,7 +18,7 @@ from tidegate.core.config.declared import Settings
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines
-from tidegate.views.waiting import Lasting
+from tidegate.views.overview import Lasting
 
 Pipelines = Mapping[Path, Pipeline | ConfigError]
 """What `load_pipelines` has read."""

@@ -11,7 +11,7 @@ from typing import Any
 from airflow.plugins_manager import AirflowPlugin
 
 from tidegate.airflow import notes
-from tidegate.airflow.links import PageLink
+from tidegate.airflow.declared import PageLink
 from tidegate.ui import BUNDLE, BUNDLE_URL, NAME, PREFIX
 
 

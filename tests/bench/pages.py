@@ -43,8 +43,7 @@ from starlette.routing import Mount  # noqa: E402
 
 from tests.bench.cli import run  # noqa: E402
 from tests.records import cursor_of, range_of, write_of  # noqa: E402
-from tidegate.airflow.dags.factory import pipeline_dag  # noqa: E402
-from tidegate.airflow.database_store import DatabaseStore  # noqa: E402
+from tidegate.airflow.dags import pipeline_dag  # noqa: E402
 from tidegate.core.config.pipeline import Pipeline, Sink, Source  # noqa: E402
 from tidegate.core.model.ranges import OffsetRange, TopicPartition  # noqa: E402
 from tidegate.core.model.watermarks import Watermarks  # noqa: E402
@@ -52,7 +51,8 @@ from tidegate.core.state.history import TableCommit, TableHistory  # noqa: E402
 from tidegate.core.state.ledger import Ledger  # noqa: E402
 from tidegate.core.state.saved_range import Decision  # noqa: E402
 from tidegate.sinks.iceberg.history import IcebergReader  # noqa: E402
-from tidegate.ui import PREFIX, reading, server  # noqa: E402
+from tidegate.ui import PREFIX, caches, reading  # noqa: E402
+from tidegate.ui.database import DatabaseStore  # noqa: E402
 
 NAME, TOPIC = "orders", "orders"
 KEPT = 1000
@@ -154,7 +154,7 @@ def timed(page: Page, path: str) -> float:
 def measure(batches: int, partitions: int, rounds: int, _folder: Path) -> dict[str, Any]:
     """Medians over some rounds, and the first answer of each route, in seconds."""
     history, log = fill(batches, partitions), Log(batches, partitions)
-    of_brokers: Any = server.Kafka
+    of_brokers: Any = caches.Kafka
     of_brokers.ask = lambda _self, _connection, question: question(log)
     of_tables: Any = IcebergReader
     of_tables.history = lambda _self, _table: history

@@ -54,7 +54,7 @@ SCHEMA = "{SCHEMA}"
 _DAGS = """
 from pathlib import Path
 
-from tidegate.airflow.dags.factory import build_dags
+from tidegate.airflow.dags import build_dags
 
 HERE = Path(__file__).resolve().parent
 

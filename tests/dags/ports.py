@@ -21,7 +21,6 @@ from tidegate.airflow.operators import (
     finish,
     load,
     plan,
-    replay,
     spark,
 )
 from tidegate.core.config.pipeline import Pipeline
@@ -34,7 +33,7 @@ def use_ports(
     """Let every task of a batch or a replay use these; `runner` runs the loads."""
     ports = {"store": store, "brokers": brokers, "sink": sink}
     connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
-    for module in (plan, finish, replay):
+    for module in (plan, finish):
         monkeypatch.setattr(module, "ports_of", lambda *_: ports)
     for module in (load, finish):
         monkeypatch.setattr(module, "VariableStore", lambda: store)

@@ -30,10 +30,10 @@ from airflow.utils.types import DagRunType
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tidegate.airflow.dags.factory import _validate, maintain_dag, pipeline_dag, replay_dag
+from tidegate.airflow.dags import _validate, maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.operators import LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
-from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.airflow.operators.tasks import RetryWhatCanHeal
 from tidegate.core.config.declared import members
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Sink, Source

@@ -24,8 +24,8 @@ from sqlalchemy import create_engine, select
 from sqlalchemy.orm import Session
 
 from tests.records import cursor_of
-from tidegate.airflow import failures, notes, pools
-from tidegate.airflow.dags.factory import maintain_dag, pipeline_dag, replay_dag
+from tidegate.airflow import declared, notes
+from tidegate.airflow.dags import maintain_dag, pipeline_dag, replay_dag
 from tidegate.airflow.declared import Declared
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Maintenance, Pipeline, Sink, Source
 from tidegate.core.config.schedules import DAY_S
@@ -86,7 +86,7 @@ def schedule(session: Session, state: str = "failed") -> Run:
 
 
 def left(error: BaseException) -> dict[str, Any]:
-    return {failures.XCOM_KEY: failures.described(error)}
+    return {notes.FAILURE_KEY: notes.described(error)}
 
 
 def test_a_run_that_starts_makes_its_pool_and_leaves_one_that_is_there(session: Session) -> None:
@@ -105,7 +105,7 @@ def test_a_run_that_starts_makes_its_pool_and_leaves_one_that_is_there(session: 
 @pytest.mark.parametrize("dialect", ["mysql", "postgresql", "sqlite"])
 def test_a_pool_that_is_there_is_no_error_on_any_database(dialect: str) -> None:
     """Two schedulers may start two runs at the same time."""
-    text = str(pools._insert(dialect, Declared(pipeline="orders", pool="p", slots=1)))
+    text = str(declared._insert(dialect, Declared(pipeline="orders", pool="p", slots=1)))
     assert ("IGNORE" in text) if dialect == "mysql" else ("ON CONFLICT DO NOTHING" in text)
 
 
@@ -166,12 +166,12 @@ def test_a_run_that_the_schedule_does_not_wait_for_says_nothing_of_it(session: S
     assert sent == {}
 
 
-@pytest.mark.parametrize("broken", ["airflow.observability.stats.gauge", "tidegate.airflow.pools.declared_by"])
+@pytest.mark.parametrize("broken", ["airflow.observability.stats.gauge", "tidegate.airflow.declared.declared_by"])
 def test_metrics_that_cannot_be_sent_fail_no_run(session: Session, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     """Neither does a DAG that cannot be read."""
     run = schedule(session)
     monkeypatch.setattr(broken, mock.Mock(side_effect=RuntimeError("away")))
-    assert (run.end() is None) == ("pools" in broken)
+    assert (run.end() is None) == ("declared" in broken)
 
 
 def done(**said: Any) -> tuple[str, dict[str, Any]]:
@@ -308,5 +308,5 @@ def test_a_failed_task_leaves_its_error_and_hides_nothing_when_it_cannot(error: 
     push = mock.Mock()
     notes.on_task_instance_failed(None, SimpleNamespace(dag_id=PIPELINE.replay_dag, xcom_push=push, **more), error)
     left = {"error": "BrokerUnavailable", "message": "BrokerUnavailable: away", "fix": "Wait"}
-    assert push.mock_calls == ([mock.call(key=failures.XCOM_KEY, value=left)] if pushed else [])
+    assert push.mock_calls == ([mock.call(key=notes.FAILURE_KEY, value=left)] if pushed else [])
     notes.on_task_instance_failed(None, SimpleNamespace(dag_id=PIPELINE.replay_dag, **more), error)

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 
 from tests.records import cursor_of, range_of, write_of
-from tidegate.airflow import failures, metrics
+from tidegate.airflow import metrics, notes
 from tidegate.airflow.operators import PlanOperator, plan
 from tidegate.core.audit.lag import TotalLag
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
@@ -95,7 +95,7 @@ def test_a_load_on_a_spark_that_has_just_started_is_counted_as_cold(
 def test_a_failed_try_is_counted(sent: dict[str, Any], dag_id: str, counted: dict[str, int]) -> None:
     """Of the schedule; replays and maintenance have runs of their own."""
     task = SimpleNamespace(pipeline=PIPELINE)
-    failures.save_failure(SimpleNamespace(xcom_push=lambda **_what: None, task=task, dag_id=dag_id), BrokerUnavailable("away"))
+    notes.save_failure(SimpleNamespace(xcom_push=lambda **_what: None, task=task, dag_id=dag_id), BrokerUnavailable("away"))
     assert sent == counted
 
 

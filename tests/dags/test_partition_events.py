@@ -16,9 +16,8 @@ from airflow.serialization.encoders import encode_partition_mapper
 from tests.dags.ports import Run, batch_of, finish_of, replay_by, use_ports
 from tests.records import COMMITTED, REPLAYED
 from tidegate.airflow import notes
-from tidegate.airflow.events import AssetEvents
-from tidegate.airflow.operators import PlanReplayOperator, finish, plan, replay
-from tidegate.airflow.operators import announce as announcing
+from tidegate.airflow.operators import PlanReplayOperator, events, finish, plan
+from tidegate.airflow.operators.events import AssetEvents
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
 from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
@@ -77,9 +76,9 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     real = runner.run
     monkeypatch.setattr(runner, "run", lambda job: made.seen(real(job), job))
     use_ports(monkeypatch, store=made.store, sink=made.sink, brokers=made.brokers, runner=runner)
-    for module in (plan, replay, finish, announcing):
+    for module in (plan, finish, events):
         monkeypatch.setattr(module, "now_ms", lambda: made.now_ms)
-    monkeypatch.setattr(announcing, "brokers_of", lambda *_: made.brokers)
+    monkeypatch.setattr(events, "brokers_of", lambda *_: made.brokers)
     return made
 
 
@@ -174,7 +173,7 @@ def test_brokers_that_are_away_delay_hours_and_no_commit(world: World, monkeypat
     world.at(9).write(NOON, NOON + HOUR_MS)
     away = FakeBrokers(latest={}, away=True)
     with monkeypatch.context() as patch:
-        patch.setattr(announcing, "brokers_of", lambda *_: away)
+        patch.setattr(events, "brokers_of", lambda *_: away)
         assert keys_of(batch("r1", max_records=1)) is None
     assert world.cursor.seq == 1
     assert hours_of(batch("r2")) == ["12", "13", "14", "15", "16", "17", "18", "19"]
@@ -188,7 +187,7 @@ def test_a_load_that_lost_its_account_counts_all_hours_between_its_ends(world: W
     world.write(NOON + HOUR_MS, NOON + 3 * HOUR_MS)
     assert hours_of(batch("r2")) == ["13", "14", "15"]
     world.write(NOON + HOUR_MS)
-    monkeypatch.setattr(announcing, "brokers_of", lambda *_: FakeBrokers(latest={}, away=True))
+    monkeypatch.setattr(events, "brokers_of", lambda *_: FakeBrokers(latest={}, away=True))
     impatient = replace(PIPELINE, wait_s=0)
     assert keys_of(batch("r3", impatient)) is None
 
@@ -262,7 +261,7 @@ def outlet(request: pytest.FixtureRequest) -> Asset | AssetAlias:
 
 
 @pytest.fixture
-def events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
+def asset_events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
     context: Any = {"outlet_events": accessors}
     return AssetEvents(context, [outlet, OF_HOURS], TABLE, hours=OF_HOURS.name)
 
@@ -289,25 +288,27 @@ def announced(accessors: OutletEventAccessors) -> Announced:
 
 @pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "chunks"])
 def test_each_hour_comes_with_what_happened(
-    events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
+    asset_events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
 ) -> None:
     """As the event of the table, which comes as well."""
-    events.write(event, KEYS)
+    asset_events.write(event, KEYS)
     assert written() == [event.to_json()]
     assert announced() == dict.fromkeys(KEYS, event.to_json())
 
 
-def test_without_hours_nobody_who_listens_for_them_is_told(events: AssetEvents, written: Written, announced: Announced) -> None:
+def test_without_hours_nobody_who_listens_for_them_is_told(
+    asset_events: AssetEvents, written: Written, announced: Announced
+) -> None:
     """Most batches complete none."""
-    events.write(COMMITTED)
-    events.write(REPLAYED)
+    asset_events.write(COMMITTED)
+    asset_events.write(REPLAYED)
     assert written()
     assert announced() == {}
 
 
-def test_the_last_event_of_a_task_is_there(events: AssetEvents, written: Written) -> None:
+def test_the_last_event_of_a_task_is_there(asset_events: AssetEvents, written: Written) -> None:
     """A task that is run again writes its event again; without one nobody who listens is woken."""
     assert written() == []
-    events.write(replace(COMMITTED, seq=8))
-    events.write(COMMITTED)
+    asset_events.write(replace(COMMITTED, seq=8))
+    asset_events.write(COMMITTED)
     assert written()[-1] == COMMITTED.to_json()

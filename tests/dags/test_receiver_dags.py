@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.dags.test_dags import VALUES, change, dags, parse
-from tidegate.airflow.dags.factory import _validate
+from tidegate.airflow.dags import _validate
 from tidegate.core.config.declared import members
 from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.airflow.dag import receiver_dag

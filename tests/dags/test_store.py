@@ -29,12 +29,12 @@ from cryptography.fernet import Fernet
 from sqlalchemy import create_engine, delete
 from sqlalchemy.orm import sessionmaker
 
-from tidegate.airflow.database_store import DatabaseStore
 from tidegate.airflow.store import PAGE, VariableStore
 from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.model.errors import StateShadowed, StateUnavailable
 from tidegate.core.state.codec import decode, encode
 from tidegate.testing.contracts.state_store import Fill, StateStoreContract
+from tidegate.ui.database import DatabaseStore
 
 
 @pytest.fixture(scope="module")

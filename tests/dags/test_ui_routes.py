@@ -43,11 +43,9 @@ from starlette.routing import Mount
 
 from tests.records import cursor_of, range_of, replay_of, write_of
 from tidegate.airflow import operators
-from tidegate.airflow.dags.factory import pipeline_dag, replay_dag
-from tidegate.airflow.database_store import DatabaseStore
-from tidegate.airflow.declared import MARK
-from tidegate.airflow.links import PageLink
-from tidegate.airflow.retries import WAITING
+from tidegate.airflow.dags import pipeline_dag, replay_dag
+from tidegate.airflow.declared import MARK, PageLink
+from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
@@ -58,7 +56,8 @@ from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.plugin import TidegatePlugin
 from tidegate.sinks.iceberg.history import IcebergReader
-from tidegate.ui import PREFIX, reading, routes, server
+from tidegate.ui import PREFIX, caches, reading, routes
+from tidegate.ui.database import Dags, DatabaseStore, _plan_doc
 from tidegate.views.pages import encode
 from tidegate_receivers.airflow.dag import receiver_dag
 from tidegate_receivers.config.receiver import Listen, Receiver
@@ -189,7 +188,7 @@ def add_task(
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(server.Kafka, "ask", lambda _self, _connection, question: question(made))
+    monkeypatch.setattr(caches.Kafka, "ask", lambda _self, _connection, question: question(made))
     monkeypatch.setattr(IcebergReader, "history", made.history)
     return made
 
@@ -384,7 +383,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
         assert connection == "kafka_other" or answers.wait(30)
         return question(world)
 
-    monkeypatch.setattr(server.Kafka, "ask", hang)
+    monkeypatch.setattr(caches.Kafka, "ask", hang)
     monkeypatch.setattr(IcebergReader, "history", lambda *_: answers.wait(30) and world.history(""))
     try:
         with ThreadPoolExecutor(60) as pool:
@@ -630,8 +629,8 @@ def test_a_dag_that_is_gone_is_forgotten(ask: Ask, mounted: Any) -> None:
 
 def test_a_dag_that_has_changed_is_read_again(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """And only then: each page asks for it every few seconds."""
-    dags, decode = server.Dags(), mock.Mock(wraps=server._plan_doc)
-    monkeypatch.setattr(server, "_plan_doc", decode)
+    dags, decode = Dags(), mock.Mock(wraps=_plan_doc)
+    monkeypatch.setattr("tidegate.ui.database._plan_doc", decode)
     assert {*dags.pipelines()} == {"orders", "visits"}
     read = decode.call_count
     assert {*dags.pipelines()} == {"orders", "visits"}
@@ -689,12 +688,12 @@ def test_a_connection_has_one_client_which_is_closed_once_nobody_needs_it(monkey
         return [each.close.called for each in opened]
 
     now, held = 0.0, {"a": "a", "b": "b"}
-    monkeypatch.setattr(server, "AdminBrokers", client)
-    monkeypatch.setattr(server, "_settings", held.__getitem__)
-    kafka: Any = server.Kafka(clock=lambda: now)
+    monkeypatch.setattr(caches, "AdminBrokers", client)
+    monkeypatch.setattr(caches, "_settings", held.__getitem__)
+    kafka: Any = caches.Kafka(clock=lambda: now)
     asked = [kafka.ask(name, lambda brokers: brokers.settings) for name in "aab"]
     assert (asked, len(opened)) == (["a", "a", "b"], 2)
-    now += server.IDLE_S
+    now += caches.IDLE_S
     kafka.ask("a", id)
     assert closed() == [False, False]
     now += 1
@@ -707,7 +706,7 @@ def test_a_connection_has_one_client_which_is_closed_once_nobody_needs_it(monkey
 
 def test_the_connections_to_brokers_end_with_the_server(monkeypatch: pytest.MonkeyPatch, database: None) -> None:
     """Airflow's own app enters and leaves ours."""
-    monkeypatch.setattr(server.Kafka, "close", close := mock.Mock())
+    monkeypatch.setattr(caches.Kafka, "close", close := mock.Mock())
     with TestClient(routes.make_app()):
         assert close.call_count == 0
     assert close.call_count == 1

@@ -21,15 +21,13 @@ from airflow.sdk.exceptions import AirflowException
 
 import tidegate.airflow.operators.plan
 import tidegate.airflow.operators.spark
-import tidegate.airflow.retries
+import tidegate.airflow.operators.tasks
 import tidegate.spark.load
 import tidegate.spark.session
 from tests.records import cursor_of, load_job, range_of, replay_of, write_of
-from tidegate.airflow.application import INSTALLED
 from tidegate.airflow.operators import LoadOperator, PlanOperator, load, spark
-from tidegate.airflow.retries import WAITING
-from tidegate.airflow.runners.connect import ConnectRunner
-from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
+from tidegate.airflow.operators.tasks import WAITING
+from tidegate.airflow.runners import INSTALLED, JOB_FILE, ConnectRunner, SubmitRunner
 from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split
 from tidegate.core.model.errors import (
     BrokerUnavailable,
@@ -71,7 +69,7 @@ def naps(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         slept.append(seconds)
         now[0] += seconds
 
-    monkeypatch.setattr(tidegate.airflow.retries, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
+    monkeypatch.setattr(tidegate.airflow.operators.tasks, "time", SimpleNamespace(sleep=sleep, monotonic=lambda: now[0]))
     return slept
 
 
@@ -148,7 +146,7 @@ def test_a_server_that_stays_away_fails_the_try_in_time(monkeypatch: pytest.Monk
     """`wait_s` seconds after it was missed; then the retries have their turn. With 0 at once."""
     Server(monkeypatch, [gone() for _ in range(1000)], [])
     clock = mock.Mock(side_effect=map(float, range(10**6)))
-    monkeypatch.setattr("tidegate.airflow.retries.Patience", partial(Patience, clock=clock))
+    monkeypatch.setattr("tidegate.airflow.operators.tasks.Patience", partial(Patience, clock=clock))
     for wait_s in (90, 0):
         naps.clear()
         with pytest.raises(SparkUnavailable):
@@ -167,7 +165,7 @@ def test_a_task_that_is_stopped_while_it_waits_ends(monkeypatch: pytest.MonkeyPa
     Server(monkeypatch, [gone() for _ in range(1000)], [])
     task, began = loads(), time.monotonic()
     stopped = SimpleNamespace(sleep=lambda _: task.on_kill(), monotonic=lambda: 0.0)
-    monkeypatch.setattr(tidegate.airflow.retries, "time", stopped)
+    monkeypatch.setattr(tidegate.airflow.operators.tasks, "time", stopped)
     with pytest.raises(AirflowException, match="stopped while it waited"):
         task.run_job(JOB, {})
     assert time.monotonic() - began < 60

@@ -19,7 +19,7 @@ from jinja2 import Template
 
 from tests.dags.ports import Run, batch_of, finish_of, load_of, replay_by, use_ports
 from tidegate.airflow import notes
-from tidegate.airflow.dags.factory import replay_dag
+from tidegate.airflow.dags import replay_dag
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators import LoadOperator, PlanOperator, PlanReplayOperator
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source

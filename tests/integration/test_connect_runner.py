@@ -9,7 +9,7 @@ import pytest
 
 from tests.integration.loading import SPARK_JOBS, new_topic
 from tests.topics import write
-from tidegate.airflow.runners.connect import ConnectRunner
+from tidegate.airflow.runners import ConnectRunner
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.jobs import LoadJob

@@ -12,8 +12,7 @@ import pytest
 from tests.integration.loading import SPARK_JOBS, new_topic, offsets, submitted
 from tests.records import changed
 from tests.topics import write
-from tidegate.airflow.application import INSTALLED
-from tidegate.airflow.runners.submit import JOB_FILE, SubmitRunner
+from tidegate.airflow.runners import INSTALLED, JOB_FILE, SubmitRunner
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.jobs import LoadJob

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.records import load_job
-from tidegate.airflow.application import INSTALLED, application_of, options_of
+from tidegate.airflow.runners import INSTALLED, application_of, options_of
 from tidegate.core.model.errors import SparkJobFailed, StateCorrupt
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.spark import submit

@@ -30,7 +30,7 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
-from tidegate.views.waiting import dead_servers
+from tidegate.views.overview import dead_servers
 from tidegate_receivers import cli as receivers
 
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))

@@ -13,8 +13,8 @@ from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.receipt import offsets_of
-from tidegate.ui import plans
-from tidegate.ui.plans import Landings
+from tidegate.ui import caches
+from tidegate.ui.caches import Landings
 from tidegate.views.entries import Loads
 from tidegate.views.history import Point
 
@@ -86,7 +86,7 @@ def test_a_request_counts_for_so_long_and_the_next_one_goes_on() -> None:
 
 def test_counts_of_receipts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that are forgotten are counted anew."""
-    monkeypatch.setattr(plans, "MOST_KNOWN", 2)
+    monkeypatch.setattr(caches, "MOST_KNOWN", 2)
     loads, landings = Loads.of(HISTORY, "p"), Landings(lambda: 0.0)
     first = landings.of(loads, (), from_ms=0)
     assert ([load.seq for load in first[0]], first[1]) == ([1, 2, 3, 2], True)

@@ -12,7 +12,7 @@ from unittest import mock
 import pytest
 
 from tests.records import load_job, write_of
-from tidegate.airflow.runners.submit import EXCHANGE_DIR, JOB_FILE, SubmitRunner
+from tidegate.airflow.runners import EXCHANGE_DIR, JOB_FILE, SubmitRunner
 from tidegate.core.model.errors import SinkUnavailable, SparkJobFailed, TidegateError, TransformError
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.patience import Patience

@@ -10,8 +10,8 @@ import pytest
 
 from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.model.errors import BrokerUnavailable
-from tidegate.ui.answers import MOST, Answer, Answers
-from tidegate.views.waiting import Slots, Task, crowding, receiver_slots, waits_for
+from tidegate.ui.caches import MOST, Answer, Answers
+from tidegate.views.overview import Slots, Task, crowding, receiver_slots, waits_for
 from tidegate_receivers.config.receiver import Listen, Receiver, Workers
 
 GONE = BrokerUnavailable("nobody answers")

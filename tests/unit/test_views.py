@@ -30,12 +30,11 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
-from tidegate.views.batch import LoadFigures, batch_of
 from tidegate.views.entries import BatchRow, BatchState, entries, versions
 from tidegate.views.history import Forecast, Point, forecast, points, sampled
 from tidegate.views.overview import PipelineRow, by_trouble, pipeline_row
 from tidegate.views.pages import encode
-from tidegate.views.runs import replay_run, run_marks, without_a_batch
+from tidegate.views.runs import LoadFigures, batch_of, replay_run, run_marks, without_a_batch
 
 P1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import Connection
 
+from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError
+from tidegate.kafka.settings import Translated, planning_client
+
+if TYPE_CHECKING:
+    from tidegate.kafka.brokers import AdminBrokers
 
 
 def get_connection(connection_id: str, *, expected: str, find: Callable[[str], Any] | None = None) -> Connection:
@@ -42,3 +47,24 @@ def extra_of(connection: Connection) -> dict[str, Any]:
             connection=connection.conn_id,
         ) from error
     return dict(extra)
+
+
+def kafka_settings(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
+    """A client's settings, from the pipeline's connection."""
+    return client_settings(pipeline.source.connection, f"tidegate-{pipeline.name}-{purpose}", client, log)
+
+
+def client_settings(connection: str, client_id: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
+    """A client's settings, from a connection; what was changed on the way is logged (never a secret)."""
+    extra = extra_of(get_connection(connection, expected="a Kafka connection"))
+    translated = client(extra, connection=connection, client_id=client_id)
+    for note in translated.notes:
+        log.info("connection %s: %s", connection, note)
+    return translated.settings
+
+
+def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
+    """The pipeline's brokers."""
+    from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+    return AdminBrokers(kafka_settings(pipeline, purpose, planning_client, log))

@@ -2,20 +2,45 @@
 
 Servers do not read the files of pipelines. The scheduler has to make a pool, and the pages show lag and batches. So the plan
 task of each DAG carries it in its documentation, which is part of the serialized DAG.
+
+Airflow never runs a task whose pool does not exist, and says so in the scheduler's log only. So a missing pool is made when
+a run starts, by the plugin's listener in the scheduler: no other part may write pools, and a pipeline's file may come at any
+time. A pool that exists keeps its slots: they are for operators to tune.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from airflow.sdk import BaseOperatorLink
 
 from tidegate.core.config.names import LONGEST_POOL, REPLAY_DAG
-from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 from tidegate.core.config.sinks import ICEBERG
+from tidegate.core.model.uris import run_page
 from tidegate.core.model.watermarks import IsolationLevel
 
+if TYPE_CHECKING:
+    from airflow.models.dagrun import DagRun
+    from airflow.sdk import Context
+    from sqlalchemy import Insert
+    from sqlalchemy.orm import Session
+
 MARK = "tidegate"
+log = logging.getLogger(__name__)
+task_log = logging.getLogger("airflow.task")
+OPERATORS = {
+    "plan": ["PlanOperator", "PlanReplayOperator"],
+    "load": ["LoadOperator"],
+    "finish": ["FinishOperator", "CatchUpOperator"],
+}
+"""The operators that have the link, by the module of `tidegate.airflow.operators` that they are in. They are not
+imported here: that would import Spark's provider in the API server."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,3 +100,82 @@ class Declared:
     def to_doc(self) -> str:
         """The documentation of a plan task."""
         return json.dumps({MARK: asdict(self)})
+
+
+def of_plan(pipeline: Pipeline, *, waits: bool = True) -> dict[str, Any]:
+    """Arguments of a DAG's plan task, by which the scheduler knows the pipeline and its pool.
+
+    `waits` is whether tasks of the DAG wait for a slot, which the log of the plan says then.
+    """
+    named = {"doc_json": Declared.of(pipeline).to_doc()}
+    return {**named, "pre_execute": _Tell(pipeline)} if waits else named
+
+
+class _Tell:
+    """Says in the log of the plan what the load waits for, and how to make it where nothing else did."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    def __call__(self, context: Context) -> None:
+        del context
+        task_log.info(
+            "loads wait for a slot of the pool %s; if one stays scheduled, run `%s`",
+            self._pipeline.pool,
+            pool_command(self._pipeline.pool, self._pipeline.sink.slots),
+        )
+
+
+def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
+    """What the DAG of a run says of itself; None where it is not ours."""
+    from airflow.models.dagbag import DBDagBag  # noqa: PLC0415 - the metadata database, which only servers have
+
+    dag = dag_run.dag or DBDagBag().get_dag_for_run(dag_run, session=session)
+    plan = dag.task_dict.get("plan") if dag is not None else None
+    return Declared.in_doc(getattr(plan, "doc_json", None))
+
+
+def make_missing(dag_run: DagRun) -> None:
+    """Make the pool that the run's loads wait for, unless it is there or the DAG is not ours."""
+    from sqlalchemy.orm import object_session  # noqa: PLC0415 - as above
+
+    session = object_session(dag_run)
+    declared = declared_by(dag_run, session) if session is not None else None
+    if session is None or declared is None:
+        return
+    # part of the scheduler's own transaction, which must neither commit here nor fail on what another scheduler made meanwhile
+    insertion = session.execute(_insert(session.get_bind().dialect.name, declared))
+    if getattr(insertion, "rowcount", 0) == 1:
+        log.info("made the pool %s with %d slots", declared.pool, declared.slots)
+
+
+def _insert(dialect: str, declared: Declared) -> Insert:
+    """An insertion that changes nothing where the pool exists."""
+    from airflow.models.pool import Pool  # noqa: PLC0415 - as above
+    from sqlalchemy.dialects import mysql, postgresql, sqlite  # noqa: PLC0415
+
+    row = {"pool": declared.pool, "slots": declared.slots, "description": POOL_DESCRIPTION, "include_deferred": False}
+    if dialect == "mysql":
+        return mysql.insert(Pool).prefix_with("IGNORE").values(**row)
+    if dialect == "postgresql":
+        return postgresql.insert(Pool).on_conflict_do_nothing().values(**row)
+    return sqlite.insert(Pool).on_conflict_do_nothing().values(**row)
+
+
+class PageLink(BaseOperatorLink):
+    """Leads to the page of the task's run, also while the task runs. Airflow finds operators by name and module."""
+
+    name = "Tidegate"
+    operators: ClassVar[list[Any]] = [
+        SimpleNamespace(__name__=name, __module__=f"tidegate.airflow.operators.{module}")
+        for module, names in OPERATORS.items()
+        for name in names
+    ]
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """The page's address below Airflow's; empty where the DAG is not ours: Airflow finds mapped tasks by name alone."""
+        plan = operator.dag.task_dict.get("plan")
+        declared = Declared.in_doc(getattr(plan, "doc_json", None))
+        if declared is None or ti_key.dag_id not in (declared.pipeline, declared.replay_dag):
+            return ""
+        return run_page(ti_key.dag_id, ti_key.run_id)

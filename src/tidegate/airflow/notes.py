@@ -1,10 +1,16 @@
 """The listener of the runs of our DAGs, which Airflow calls in the scheduler, and of their tasks that fail.
 
-When a run starts, it makes the pool that the run's loads wait for (`tidegate.airflow.pools`). When a run ends, it writes the
+When a run starts, it makes the pool that the run's loads wait for (`tidegate.airflow.declared`). When a run ends, it writes the
 run's note, which the Airflow UI shows first: what was planned, how many broken records were loaded and, where the run failed,
 what failed, the fix, and what the next run does. A task cannot write its own run's note, so tasks leave the texts as XComs. A
 note that a person wrote stays; one of this listener is replaced when the run was cleared and ended again. A note is a
 convenience: whatever fails here is logged, and never fails a run. So are the metrics that only the scheduler can send.
+
+When a try of a task fails, the error's message and fix become an XCom, in the task's process, before the task's end is known to
+the scheduler. That is no callback of the DAG: Airflow sends those of killed tasks to its DAG processor with the run's
+parameters. There is nothing to tell there, and a request that it cannot read ends it, again after each restart. Only errors of
+`tidegate.core.model.errors` are quoted, since their texts are made for people, and Airflow masks in them what it masks in logs;
+of any other error only the kind is told.
 """
 
 from __future__ import annotations
@@ -15,9 +21,9 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.listeners import hookimpl
 
-from tidegate.airflow import failures, metrics, pools
+from tidegate.airflow import declared, metrics
 from tidegate.core.config.names import BACKFILL, MAINTAIN_DAG
-from tidegate.core.config.pipeline import Step
+from tidegate.core.config.pipeline import Pipeline, Step
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.planning import run_notes
 from tidegate.core.state.ledger import cursor_from, cursor_key
@@ -26,7 +32,8 @@ if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
     from sqlalchemy.orm import Session
 
-XCOM_KEY = "tidegate_note"
+XCOM_KEY, FAILURE_KEY = "tidegate_note", "tidegate_failure"
+"""The XComs of a line of a run's note, and of the message and fix of a failed task's error."""
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +43,7 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
     """Airflow calls this when a run starts."""
     del msg
     try:
-        pools.make_missing(dag_run)
+        declared.make_missing(dag_run)
     except Exception:
         log.exception("the pool of run %s is not made", dag_run.run_id)
         raise  # the transaction may be unusable: Airflow logs this, too, and begins the transaction anew
@@ -61,7 +68,7 @@ def on_task_instance_failed(previous_state: object, task_instance: Any, error: o
     """Airflow calls this in the task's process when a try failed; in its servers, too, where there is only a text."""
     del previous_state
     if isinstance(error, BaseException):
-        failures.save_failure(task_instance, error)
+        save_failure(task_instance, error)
 
 
 def write_note(dag_run: DagRun, msg: str) -> None:
@@ -70,7 +77,7 @@ def write_note(dag_run: DagRun, msg: str) -> None:
 
     try:
         session = object_session(dag_run)
-        if session is None or _is_a_persons(dag_run) or pools.declared_by(dag_run, session) is None:
+        if session is None or _is_a_persons(dag_run) or declared.declared_by(dag_run, session) is None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
@@ -91,14 +98,14 @@ def send_metrics(dag_run: DagRun) -> None:
 
     try:
         session = object_session(dag_run)
-        declared = pools.declared_by(dag_run, session) if session is not None else None
+        of = declared.declared_by(dag_run, session) if session is not None else None
         failed = dag_run.state == "failed"
-        if declared is None or session is None:
+        if of is None or session is None:
             return
-        if dag_run.dag_id == declared.pipeline and dag_run.run_type != BACKFILL:
-            metrics.run_ended(declared.pipeline, at_s=None if failed else time.time())
-        elif dag_run.dag_id == declared.replay_dag and (failed or _Tasks(dag_run, session).unverified):
-            metrics.replay_failed(declared.pipeline)
+        if dag_run.dag_id == of.pipeline and dag_run.run_type != BACKFILL:
+            metrics.run_ended(of.pipeline, at_s=None if failed else time.time())
+        elif dag_run.dag_id == of.replay_dag and (failed or _Tasks(dag_run, session).unverified):
+            metrics.replay_failed(of.pipeline)
     except Exception:
         log.exception("run %s sends no metrics", dag_run.run_id)
 
@@ -188,6 +195,29 @@ class _Tasks:
             return f"{run_notes.FAILED}no task of its own. {run_notes.next_run('', plan, kind)}"
         first = ended[0]
         name = first.task_id if first.map_index < 0 else f"{first.task_id}[{first.rendered_map_index}]"
-        error = self.xcom(first.task_id, failures.XCOM_KEY, first.map_index)
+        error = self.xcom(first.task_id, FAILURE_KEY, first.map_index)
         next_run = run_notes.next_run(first.task_id, plan, kind, committed=self._is_committed(plan))
         return run_notes.failure(name, error, next_run, timed_out=timed_out)
+
+
+def save_failure(ti: Any, error: BaseException) -> None:
+    """Airflow's task runner tells the listener when a try of a task failed. What fails here is logged, and hides nothing."""
+    pipeline = getattr(getattr(ti, "task", None), "pipeline", None)
+    if not isinstance(pipeline, Pipeline):
+        return
+    from airflow.sdk._shared.secrets_masker import redact  # noqa: PLC0415 - parsing the DAG needs no masker
+
+    try:
+        ti.xcom_push(key=FAILURE_KEY, value=redact(described(error)))
+    except Exception:
+        log.exception("this failure is not in the note of its run")
+    if ti.dag_id == pipeline.name:  # not of its replays, nor of maintenance
+        metrics.failed(pipeline.name)
+
+
+def described(error: object) -> dict[str, Any]:
+    """Message and fix of an error, without secrets."""
+    name = type(error).__name__
+    if isinstance(error, TidegateError):
+        return {"error": name, "message": f"{name}: {error.message}", "fix": error.fix}
+    return {"error": name, "message": name, "fix": "See the task's log"}

@@ -30,7 +30,7 @@ TASKS = (
     "tidegate.spark.load",
     "tidegate.spark.session",
 )
-DAGS = ("tidegate.airflow.dags.factory",)
+DAGS = ("tidegate.airflow.dags",)
 TRIGGERS = ("tidegate.airflow.triggers", "tidegate.kafka.ends")
 BY_COMMAND = {"scheduler": TASKS, "dag-processor": DAGS, "triggerer": TRIGGERS}
 

@@ -22,7 +22,7 @@ from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.planning.trust import misfit_of
 from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
 from tidegate.spark.transform_check import broken_transforms
-from tidegate.views.waiting import RECEIVERS, crowding, dead_servers, receiver_slots
+from tidegate.views.overview import RECEIVERS, crowding, dead_servers, receiver_slots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -12,11 +12,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
-from tidegate.airflow.database_store import DatabaseStore, Held
 from tidegate.airflow.declared import Declared
-from tidegate.airflow.operators.replay import DRY_RUN, REPORT
-from tidegate.airflow.operators.shared import now_ms
-from tidegate.airflow.retries import WAITING
+from tidegate.airflow.operators.plan import DRY_RUN, REPORT
+from tidegate.airflow.operators.tasks import WAITING, now_ms
 from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
@@ -27,18 +25,14 @@ from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.sinks.registry import reader_of
-from tidegate.ui import server
-from tidegate.ui.answers import Answer, Answers
-from tidegate.ui.plans import Landings, Plans
-from tidegate.ui.runs import NEWEST, handed_on, runs, slots, tasks
-from tidegate.views.batch import Batch, LoadFigures, batch_of
+from tidegate.ui.caches import Answer, Answers, Kafka, Landings, Plans
+from tidegate.ui.database import NEWEST, Dags, DatabaseStore, Held, KnownDag, handed_on, runs, shadow_of, slots, tasks
 from tidegate.views.entries import Loads, entries, loaded_last, started_by
 from tidegate.views.history import forecast, points, sampled
-from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipeline_row
+from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipeline_row, waits_for
 from tidegate.views.pages import BatchAnswer, HistoryAnswer, LagAnswer, MapAnswer, RunAnswer
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
-from tidegate.views.runs import ReplayRun, RunMark, replay_run, run_marks, without_a_batch
-from tidegate.views.waiting import waits_for
+from tidegate.views.runs import Batch, LoadFigures, ReplayRun, RunMark, batch_of, replay_run, run_marks, without_a_batch
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
@@ -73,8 +67,8 @@ class PageSource:
     """Where views come from."""
 
     def __init__(self, wait_s: float = WAIT_S) -> None:
-        self.dags = server.Dags()
-        self._kafka = server.Kafka()
+        self.dags = Dags()
+        self._kafka = Kafka()
         self._plans = Plans()
         self._landings = Landings()
         self._logs = Answers[Watermarks]("a broker", LOG_S, wait_s=wait_s, now_ms=now_ms)
@@ -86,7 +80,7 @@ class PageSource:
         """Close the connections to brokers."""
         self._kafka.close()
 
-    def pipelines(self, of: Mapping[str, server.KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
+    def pipelines(self, of: Mapping[str, KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
         """Pipelines at a glance, those that need attention first.
 
         Args:
@@ -100,13 +94,13 @@ class PageSource:
             if (ask := self._lag_of(found.declared, states[name].known_cursor)) is not None
         }
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
-        for name, shadow in self._shadows.get_all({name: partial(server.shadow_of, cursor_key(name)) for name in of}).items():
+        for name, shadow in self._shadows.get_all({name: partial(shadow_of, cursor_key(name)) for name in of}).items():
             states[name].faults += filter(None, [shadow.value])
         rows = [self._pipeline(found, states[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
         others = ((name, why) for name, why in file_errors.items() if name not in of)
         return by_trouble([*rows, *(pipeline_row(Cursor(pipeline=name, seq=0), file_error=why) for name, why in others)])
 
-    def _pipeline(self, of: server.KnownDag, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> PipelineRow:
+    def _pipeline(self, of: KnownDag, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> PipelineRow:
         declared = of.declared
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]

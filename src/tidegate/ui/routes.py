@@ -27,14 +27,13 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 
 from tidegate.airflow.declared import Declared
-from tidegate.airflow.operators.shared import now_ms
+from tidegate.airflow.operators.tasks import now_ms
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
+from tidegate.ui.database import KnownDag, file_errors, receiver_slots, slots
 from tidegate.ui.reading import LOGIN, Frame, PageSource
-from tidegate.ui.runs import receiver_slots, slots
-from tidegate.ui.server import KnownDag, file_errors
+from tidegate.views.overview import crowding, dead_servers
 from tidegate.views.pages import MapAnswer, PipelinesAnswer, RunAnswer, encode
-from tidegate.views.waiting import crowding, dead_servers
 
 THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""

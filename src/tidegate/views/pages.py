@@ -12,11 +12,10 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from tidegate.core.audit.lag import LagView
-from tidegate.views.batch import Batch
 from tidegate.views.history import Forecast, Point
 from tidegate.views.overview import PipelineRow
 from tidegate.views.range_map import PartitionRow
-from tidegate.views.runs import ReplayRun, RunKind, RunMark
+from tidegate.views.runs import Batch, ReplayRun, RunKind, RunMark
 
 adapter: Any = cache(TypeAdapter)
 """How records of a class become JSON; made when it is first needed."""

@@ -14,7 +14,7 @@ from datetime import timedelta
 import yaml
 from airflow.sdk import DAG, BaseOperator, DeltaTriggerTimetable
 
-from tidegate.airflow.dags.factory import EPOCH
+from tidegate.airflow.dags import EPOCH
 from tidegate.beside import Pipelines
 from tidegate.core.config.pipeline import Pipeline
 from tidegate_receivers.airflow.operators import (

@@ -23,9 +23,8 @@ from airflow.sdk.exceptions import (
     AirflowSkipException,
 )
 
-from tidegate.airflow.connections import get_connection
+from tidegate.airflow.connections import client_settings, get_connection
 from tidegate.airflow.metrics import send
-from tidegate.airflow.operators.shared import client_settings
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError

@@ -14,12 +14,10 @@ its commit checks the cursor, so it can be late without harm.
 
 from __future__ import annotations
 
-from tidegate.airflow.operators.catch_up import CatchUpOperator
-from tidegate.airflow.operators.finish import FinishOperator
+from tidegate.airflow.operators.finish import CatchUpOperator, FinishOperator
 from tidegate.airflow.operators.load import LoadOperator
 from tidegate.airflow.operators.maintenance import MaintainOperator, PlanMaintenanceOperator
-from tidegate.airflow.operators.plan import PlanOperator
-from tidegate.airflow.operators.replay import PlanReplayOperator
+from tidegate.airflow.operators.plan import PlanOperator, PlanReplayOperator
 
 __all__ = [
     "CatchUpOperator",

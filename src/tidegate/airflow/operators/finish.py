@@ -1,4 +1,7 @@
-"""The last task of a run: it moves the cursor (`core.planning.run`), or judges a replay (`core.replay.verdict`)."""
+"""The last task of a run: it moves the cursor (`core.planning.run`), or judges a replay (`core.replay.verdict`).
+
+After it, with `catch_up: true`, comes the one that starts the next run.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+from airflow.providers.standard.operators.trigger_dagrun import TriggerDagRunOperator
 from airflow.sdk import Asset, AssetAlias, Context
+from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.airflow import metrics, notes
-from tidegate.airflow.events import AssetEvents
-from tidegate.airflow.operators.announce import Announcing, hours_outlets, outlets_with
-from tidegate.airflow.operators.shared import SHOWN, as_note, broken, kafka_settings, now_ms, plan_of, ports_of
-from tidegate.airflow.retries import Patient
+from tidegate.airflow import metrics
+from tidegate.airflow.connections import kafka_settings
+from tidegate.airflow.operators.events import Announcing, AssetEvents, hours_outlets, outlets_with
+from tidegate.airflow.operators.tasks import SHOWN, Patient, broken, now_ms, plan_of, ports_of
 from tidegate.airflow.store import VariableStore
+from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.answer import whole
 from tidegate.core.model.errors import TidegateError
@@ -34,7 +39,7 @@ from tidegate.core.state.saved_range import SavedRange
 from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.kafka.settings import planning_client
 from tidegate.sinks.registry import reader_of
-from tidegate.views.batch import LoadFigures
+from tidegate.views.runs import LoadFigures
 
 
 class FinishOperator(Patient):
@@ -53,8 +58,7 @@ class FinishOperator(Patient):
 
     def __init__(self, *, pipeline: Pipeline, replays: bool = False, **kwargs: Any) -> None:
         outlet = AssetAlias(name=pipeline.replay_dag) if replays else Asset(name=pipeline.sink.table)
-        super().__init__(outlets=[outlet, *hours_outlets(pipeline)], **kwargs)
-        self.pipeline = pipeline
+        super().__init__(pipeline=pipeline, outlets=[outlet, *hours_outlets(pipeline)], **kwargs)
         self.replays = replays
         self._lines: list[str] = []
 
@@ -178,7 +182,7 @@ class FinishOperator(Patient):
 
     def _note(self, context: Context, line: str) -> None:
         self._lines.append(line)
-        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._lines))
+        self.note(context, *self._lines)
 
     def _events(self, context: Context, said: Announcement) -> AssetEvents:
         self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
@@ -252,3 +256,37 @@ def timing_of(
         idle_ms=idle_ms,
         load_s=sum(result.seconds.values()),
     )
+
+
+class CatchUpOperator(TriggerDagRunOperator):
+    """Triggers the pipeline's next run where this run left records behind; it starts when this run has ended.
+
+    The new run's id has the number of its batch and the start of this run, so a task that is tried again triggers no second
+    run. Neither a paused DAG nor a run that was cleared triggers one.
+    """
+
+    ui_color = "#e3d9f0"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(trigger_dag_id=pipeline.name, logical_date=None, skip_when_already_exists=True, **kwargs)
+        self.pipeline = pipeline
+
+    def execute(self, context: Context) -> None:
+        """Trigger the next run.
+
+        Raises:
+            AirflowSkipException: no more records waited than the batch took, the run was cleared or is a backfill's, or the
+                DAG is paused.
+        """
+        ti, run = context["ti"], context["dag_run"]
+        plan = ti.xcom_pull(task_ids="plan") or {}
+        remaining = plan.get("remaining", 0)
+        if not remaining:
+            raise AirflowSkipException("no records waited beyond this batch")
+        if run.clear_number:
+            raise AirflowSkipException("the run was cleared: it starts no other one")
+        if ti.get_dag(self.trigger_dag_id).is_paused:
+            raise AirflowSkipException(f"{remaining:,} records wait, but the DAG is paused")
+        self.log.info("%s records waited beyond this batch: the next run starts now", f"{remaining:,}")
+        self.trigger_run_id = f"{CATCH_UP_RUN}{plan['seq'] + 1}__{run.start_date:%Y%m%dT%H%M%S.%f}"
+        super().execute(context)

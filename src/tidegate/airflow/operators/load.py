@@ -12,10 +12,10 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from tidegate.airflow import notes
-from tidegate.airflow.operators.announce import window_of
-from tidegate.airflow.operators.shared import broken, brokers_of, kafka_settings, plan_edited, plan_of
+from tidegate.airflow.connections import brokers_of, kafka_settings
+from tidegate.airflow.operators.events import window_of
 from tidegate.airflow.operators.spark import SparkTask
+from tidegate.airflow.operators.tasks import broken, plan_edited, plan_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
 from tidegate.core.load.answer import brief
@@ -212,7 +212,7 @@ class LoadOperator(SparkTask):
         self._results.append(result)
         self._log_result(result)
         if result.observed.errors and self.chunks is None:  # those of a replay are told of all its chunks, by its last task
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value=broken(result.observed.errors))
+            self.note(context, broken(result.observed.errors))
         return brief(result)
 
     def _log_result(self, result: LoadResult) -> None:

@@ -7,11 +7,9 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.airflow import notes
-from tidegate.airflow.operators.shared import now_ms
 from tidegate.airflow.operators.spark import SparkTask
-from tidegate.airflow.retries import Patient
-from tidegate.core.config.pipeline import Maintenance, Pipeline, Step
+from tidegate.airflow.operators.tasks import Patient, now_ms
+from tidegate.core.config.pipeline import Maintenance, Step
 from tidegate.core.maintenance.advice import state_of
 from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.sinks.registry import reader_of
@@ -22,10 +20,6 @@ class PlanMaintenanceOperator(Patient):
 
     ui_color = "#dbe9f6"
 
-    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.pipeline = pipeline
-
     def execute(self, context: Context) -> None:
         """Look at the table.
 
@@ -33,7 +27,7 @@ class PlanMaintenanceOperator(Patient):
             AirflowSkipException: there is no table yet, or it is a dry run.
             SinkUnavailable: the catalog does not answer.
         """
-        table, ti = self.pipeline.sink.table, context["ti"]
+        table = self.pipeline.sink.table
         history = self.patience(context).through(lambda: reader_of(self.pipeline.sink.kind).history(table))
         if not history.exists:
             line = f"There is nothing to maintain: table {table} does not exist yet."
@@ -43,7 +37,7 @@ class PlanMaintenanceOperator(Patient):
         if dry:
             line = f"Dry run: nothing was changed. {line}"
         self.log.info("%s", line)
-        ti.xcom_push(key=notes.XCOM_KEY, value=line)
+        self.note(context, line)
         if dry or not history.exists:
             raise AirflowSkipException(line)
 
@@ -78,5 +72,5 @@ class MaintainOperator(SparkTask):
         done = self.through_spark(lambda runner: runner.maintain(job), context, self.patience(context))
         line = f"{self.step}: done; what it counted is in the driver's log" if done is None else str(done)
         (self.log.warning if done is not None and done.warning else self.log.info)("%s", line)
-        context["ti"].xcom_push(key=notes.XCOM_KEY, value=line)
+        self.note(context, line)
         return None if done is None else done.to_json()

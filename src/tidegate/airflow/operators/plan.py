@@ -1,7 +1,8 @@
 """The first task of a run: it saves what the run reads, before any work (`tidegate.core.planning.run.plan_batch`).
 
 A run of Airflow's date backfill goes the same way with a replay of one chunk in the place of a batch: its plan says so, and its
-commit checks the receipt and leaves the cursor alone (`tidegate.core.replay.run`).
+commit checks the receipt and leaves the cursor alone. A replay saves all chunks, over which the load is mapped
+(`tidegate.core.replay.run`).
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
-from tidegate.airflow import metrics, notes
-from tidegate.airflow.failures import described
-from tidegate.airflow.operators.replay import log_replay, replay_answer
-from tidegate.airflow.operators.shared import as_note, now_ms, ports_of
-from tidegate.airflow.retries import Patient
+from tidegate.airflow import metrics
+from tidegate.airflow.notes import described
+from tidegate.airflow.operators.tasks import REPLAY, SHOWN, Patient, now_ms, ports_of
 from tidegate.core.audit.lag import measure_lag, total_lag
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.config.pipeline import Pipeline
@@ -26,19 +25,20 @@ from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.model.ranges import TopicPartition, offsets_from_json, total_count
 from tidegate.core.planning.plan import Skip
 from tidegate.core.planning.run import Planned, Request, plan_batch
-from tidegate.core.replay.request import check_known
-from tidegate.core.replay.run import PlannedReplay, plan_backfill
+from tidegate.core.replay.request import ReplayRequest, check_known
+from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay
+from tidegate.core.replay.verdict import ReplayReport
+from tidegate.core.state.saved_replay import turns
 from tidegate.views.metrics import asks_again
+
+DRY_RUN, REPORT = "dry_run", "report"
+"""The XComs of what a replay would do, and of what one that is planned does."""
 
 
 class PlanOperator(Patient):
     """Saves the range that this run reads, before anything else happens; skips the run where there is nothing to read."""
 
     ui_color = "#dbe9f6"
-
-    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.pipeline = pipeline
 
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, adopt, or find again this run's range; the XCom names its Variable.
@@ -49,13 +49,13 @@ class PlanOperator(Patient):
         """
         planned = self._plan(context)
         if isinstance(planned, Skip):
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value=f"Nothing to read: {planned.reason}.")
+            self.note(context, f"Nothing to read: {planned.reason}.")
             metrics.skipped(self.pipeline.name)
             raise AirflowSkipException(planned.reason)
         if isinstance(planned, PlannedReplay):
-            context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(log_replay(planned, self.log)))
+            self.note(context, *log_replay(planned, self.log))
             return replay_answer(planned)
-        context["ti"].xcom_push(key=notes.XCOM_KEY, value=as_note(self._log_plan(planned)))
+        self.note(context, *self._log_plan(planned))
         saved = planned.saved
         return {
             "key": planned.key,
@@ -193,3 +193,77 @@ def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]
         end = croniter(pipeline.schedule, start).get_next(datetime)
     covers = int(start.timestamp() * 1000), int(end.timestamp() * 1000)
     return covers, [f"scheduled__{run.run_after.astimezone(UTC).isoformat()}"]
+
+
+class PlanReplayOperator(Patient):
+    """Saves all chunks of this run's replay, before the first load. A dry run reports what it would do, and changes nothing."""
+
+    ui_color = "#dbe9f6"
+
+    def execute(self, context: Context) -> list[list[int]]:
+        """Plan, or find again this run's replay; the numbers of the chunks to load, by the task that loads them.
+
+        Raises:
+            AirflowSkipException: it is a dry run.
+            TidegateError: see `tidegate.core.replay.run.plan_replay`.
+        """
+        params = context["params"]
+        dry = bool(params.get("dry_run"))
+        request = ReplayRequest.from_params(params)
+        ports, run_id = ports_of(self.pipeline, self.log), context["run_id"]
+        planned = self.patience(context).through(
+            lambda: plan_replay(self.pipeline, run_id, request, save=not dry, now_ms=now_ms(), **ports)
+        )
+        lines = log_replay(planned, self.log)
+        if dry:
+            lines.insert(0, "Dry run: nothing was changed.")
+        if planned.report is not None:
+            report = {"table": planned.saved.table, "transform": planned.saved.transform, **_in_short(planned.report)}
+            context["ti"].xcom_push(key=DRY_RUN if dry else REPORT, value=report)
+        self.note(context, *lines)
+        if dry:
+            raise AirflowSkipException("dry run: nothing was changed")
+        context["ti"].xcom_push(key=REPLAY, value=replay_answer(planned))
+        return turns(planned.saved.chunks, planned.todo)
+
+
+def _in_short(report: ReplayReport) -> dict[str, Any]:
+    """The report in constant size; the log has all of it."""
+    short = report.to_json()
+    short["partitions"] = len(report.records)
+    del short["records"]
+    for name in ("lost", "replaces"):
+        short[f"{name}_count"] = len(short[name])
+        short[name] = short[name][:SHOWN]
+    return short
+
+
+def log_replay(planned: PlannedReplay, log: Any) -> list[str]:
+    """Log what is replayed, and what that does; returns the same lines."""
+    saved = planned.saved
+    how = "planned now"
+    if planned.origin == "own":
+        how = "this run's own, saved by an earlier try; " + (
+            "all of it landed: loading it again" if planned.redo else f"{len(planned.todo)} chunks are missing"
+        )
+    what = f"replay {saved.name} of {saved.load.pipeline} into {saved.table} by {saved.transform}"
+    lines = [f"{what}, {len(saved.chunks)} chunks: {how}"]
+    lines += planned.report.lines() if planned.report is not None else []
+    for line in lines:
+        log.info("%s", line)
+    return lines
+
+
+def replay_answer(planned: PlannedReplay) -> dict[str, Any]:
+    """What the plan of a replay hands on: its Variable's key, and how to load."""
+    saved = planned.saved
+    return {
+        "replay": saved.name,
+        "key": planned.key,
+        "origin": planned.origin,
+        "redo": planned.redo,
+        "chunks": len(saved.chunks),
+        "parallel": saved.parallel,
+        "records": total_count(saved.selection),
+        "formerly": list(planned.formerly),
+    }

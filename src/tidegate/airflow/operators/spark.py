@@ -10,11 +10,9 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import Connection, Context
 from airflow.sdk.exceptions import AirflowException
 
-from tidegate.airflow.application import application_of, options_of
 from tidegate.airflow.connections import extra_of, get_connection
-from tidegate.airflow.retries import Patient
-from tidegate.airflow.runners.connect import ConnectRunner
-from tidegate.airflow.runners.submit import SubmitRunner
+from tidegate.airflow.operators.tasks import Patient
+from tidegate.airflow.runners import ConnectRunner, SubmitRunner, application_of, options_of
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError, SparkUnavailable, TidegateError
 from tidegate.core.planning.patience import Patience, is_away
@@ -44,13 +42,13 @@ class SparkTask(Patient, SparkSubmitOperator):
 
     def __init__(self, *, pipeline: Pipeline, spark_jobs: Path, **kwargs: Any) -> None:
         super().__init__(
+            pipeline=pipeline,
             application=str(application_of(spark_jobs)),
             conn_id=pipeline.spark.connection,
             name=f"tidegate-{pipeline.name}",
             durable=False,  # a second submission finds the receipt of the first; a driver found again has no answer to read
             **kwargs,
         )
-        self.pipeline = pipeline
         self.spark_jobs = spark_jobs
         self._runner: JobRunner | None = None
 

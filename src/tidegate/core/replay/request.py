@@ -128,7 +128,7 @@ class ReplayRequest:
 
     @staticmethod
     def from_params(params: Mapping[str, Any]) -> ReplayRequest:
-        """The request in a trigger's parameters (`tidegate.airflow.dags.replay_form`); those that are empty do not count.
+        """The request in a trigger's parameters (`tidegate.airflow.replay_form`); those that are empty do not count.
 
         Raises:
             RequestError: a parameter is unknown or cannot be read, or the request cannot be.

@@ -1,4 +1,4 @@
-"""The application that spark-submit gets from an installed package: `tidegate.airflow.application` names this file."""
+"""The application that spark-submit gets from an installed package: `tidegate.airflow.runners` names this file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Wait inside a try for a server that is away; retry where an error says that it can help; fail at once where it cannot."""
+"""What the tasks of a pipeline have in common.
+
+They wait inside a try for a server that is away, retry where an error says that it can help, open the ports over the pipeline's
+connections, read what their plan has handed on, and leave lines for the note of their run.
+"""
 
 from __future__ import annotations
 
@@ -10,24 +14,42 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException
 
+from tidegate.airflow.connections import brokers_of
+from tidegate.airflow.notes import XCOM_KEY
+from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.errors import RequestError, TidegateError
+from tidegate.core.planning import run_notes
 from tidegate.core.planning.patience import Patience
+from tidegate.core.state.ledger import is_of_run
+from tidegate.sinks.registry import reader_of
 
 WAITING = "tidegate_waiting"
 """The XCom that says which server a running task waits for; empty when it waits for none any more."""
 LONGEST_S = 600.0
 NAP_S = 0.2
 """How soon a task that waits sees that it is stopped."""
+_PLAN_ANEW = "Nothing was loaded. Clear the run's plan task, with the tasks after it: it finds its range again"
+REPLAY = "replay"
+"""The XCom that names a saved replay; what the plan of one returns is the list of chunks that `load` is mapped over."""
+SHOWN = 5
+"""Entries of a list in an XCom; the log has all of them."""
 
 
 class Patient(BaseOperator):
     """A task of a pipeline that waits, `wait_s` a try, for the servers that it needs."""
 
-    pipeline: Pipeline
     _stopped = False
     _waited = False
     _patience: Patience | None = None
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipeline = pipeline
+
+    def note(self, context: Context, *lines: str) -> None:
+        """Leave the lines for the note of the run (`tidegate.airflow.notes`), as much of them as Airflow keeps."""
+        context["ti"].xcom_push(key=XCOM_KEY, value="\n".join(lines)[: run_notes.LONGEST])
 
     def patience(self, context: Context) -> Patience:
         """That of this try: an operator is executed once."""
@@ -50,7 +72,7 @@ class Patient(BaseOperator):
         started = context["ti"].start_date
         return {
             "started_ms": None if started is None else int(started.timestamp() * 1000),
-            "ended_ms": time.time_ns() // 1_000_000,
+            "ended_ms": now_ms(),
             "disturbed": self._waited or context["ti"].try_number > 1,
         }
 
@@ -96,3 +118,37 @@ class RetryWhatCanHeal(RetryPolicy):
             return RetryDecision.fail(reason=f"{name}: trying again cannot help")
         delay = min(self.first_delay_s * 2 ** (try_number - 1), LONGEST_S)
         return RetryDecision.retry(delay=timedelta(seconds=delay), reason=f"{name}: trying again in {delay:g} s")
+
+
+def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
+    """The ports of a plan, as keyword arguments."""
+    return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": reader_of(pipeline.sink.kind)}
+
+
+def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:
+    """What the plan task of this run has handed on; `replays` says whether it is of the DAG of replays.
+
+    Raises:
+        RequestError: it handed on nothing, or somebody has edited it: what it names is not what this run has saved.
+    """
+    plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY if replays else "return_value")
+    if not plan:
+        raise RequestError("this run has no plan", fix="Clear the run's plan task, with the tasks after it")
+    if not isinstance(plan, dict) or not is_of_run(str(plan.get("key")), context["run_id"]):
+        raise plan_edited()
+    return plan
+
+
+def plan_edited() -> RequestError:
+    """The error of a task that finds something else than what the plan of its run hands on."""
+    return RequestError("the XCom of this run's plan task is not what it handed on", fix=_PLAN_ANEW)
+
+
+def now_ms() -> int:
+    """The time, epoch ms."""
+    return time.time_ns() // 1_000_000
+
+
+def broken(errors: int) -> str:
+    """How many rows are of broken records, for a log and a note."""
+    return f"rows of broken records: {errors}, each with the reason in its column _error"

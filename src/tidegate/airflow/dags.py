@@ -24,8 +24,7 @@ import yaml
 from airflow.sdk import DAG, Param, get_parsing_context
 from airflow.sdk.definitions.param import ParamsDict
 
-from tidegate.airflow import pools
-from tidegate.airflow.dags.replay_form import COUNT, OFFSET, replay_params, replay_slots
+from tidegate.airflow import declared
 from tidegate.airflow.operators import (
     CatchUpOperator,
     FinishOperator,
@@ -35,7 +34,8 @@ from tidegate.airflow.operators import (
     PlanOperator,
     PlanReplayOperator,
 )
-from tidegate.airflow.retries import RetryWhatCanHeal
+from tidegate.airflow.operators.tasks import RetryWhatCanHeal
+from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params, replay_slots
 from tidegate.beside import Stated, load_beside, loaded
 from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import LagSchedule, Maintenance, Pipeline
@@ -155,7 +155,7 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
         default_args={**_defaults(pipeline), "weight_rule": "upstream", "priority_weight": 2},
     )
     with dag:
-        plan = PlanOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
+        plan = PlanOperator(task_id="plan", pipeline=pipeline, **declared.of_plan(pipeline))
         load = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool)
         commit = FinishOperator(task_id="commit", pipeline=pipeline)
         plan >> load >> commit
@@ -192,7 +192,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
         default_args=_defaults(pipeline),
     )
     with dag:
-        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline))
+        plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **declared.of_plan(pipeline))
         load = LoadOperator.partial(
             task_id="load",
             pipeline=pipeline,
@@ -238,7 +238,7 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
     )
     steps = maintenance.steps
     with dag:
-        plan = PlanMaintenanceOperator(task_id="plan", pipeline=pipeline, **pools.declared(pipeline, waits=False))
+        plan = PlanMaintenanceOperator(task_id="plan", pipeline=pipeline, **declared.of_plan(pipeline, waits=False))
         for n, step in enumerate(steps):
             order = {"priority_weight": len(steps) - n, "weight_rule": "absolute"}
             plan >> MaintainOperator(task_id=step, step=step, pipeline=pipeline, spark_jobs=spark_jobs, **order)

@@ -1,4 +1,7 @@
-"""Runs a Spark job of a task through spark-submit: a driver of its own, which may run on another machine.
+"""Ways to run the Spark job of a task, which picks one by the type of its connection.
+
+`ConnectRunner`: Spark Connect, a server that stays warm, whose client this process is. `SubmitRunner`: spark-submit, a driver
+of its own, which may run on another machine.
 
     the job     goes by file, never by argv: it may be longer than argv takes, and holds the brokers' credentials. A driver that
                 spark-submit runs itself (client mode) reads the file where it is; to any other, spark-submit copies it
@@ -21,18 +24,84 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.model.errors import SparkJobFailed, TidegateError
+from tidegate.core.model.errors import SparkJobFailed, SparkUnavailable, TidegateError
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 from tidegate.core.state.ports import SinkReader
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 EXCHANGE_DIR = "TIDEGATE_EXCHANGE_DIR"
 """Environment: a folder that drivers on other machines see too, if there is one. Then job and answer go through it."""
 JOB_FILE = "tidegate-job.json"
 """The job's file, which a driver elsewhere finds in its working directory."""
+INSTALLED = Path(__file__).resolve().parents[1] / "spark" / "submit" / "__main__.py"
+"""The application of projects that have no `spark_jobs/load_range.py` of their own; it needs `--spark-jobs`."""
+
+
+class ConnectRunner:
+    """The `JobRunner` port over a Spark Connect server. Each job has a session of its own.
+
+    Args:
+        url: returns `sc://host:port`, with parameters after `/;`; asked for each job, since the server may have moved.
+        spark_jobs: the folder that transforms are imported from.
+        patience: of the task, which waits for the server; it learns here that the server answers.
+        log: of the task.
+    """
+
+    def __init__(self, url: Callable[[], str], *, spark_jobs: Path, patience: Patience, log: Any) -> None:
+        self._url = url
+        self._spark_jobs = spark_jobs
+        self._patience = patience
+        self._log = log
+        self._session: SparkSession | None = None
+        self.lost = 0
+
+    def run(self, job: LoadJob) -> LoadResult:
+        """As the port."""
+        from tidegate.spark.load import load_range  # noqa: PLC0415 - only a Spark job needs Spark's client
+
+        with self._connected(f"tidegate-{job.load.pipeline}-{job.load.seq}") as session:
+            return load_range(session, job, spark_jobs=self._spark_jobs)
+
+    def maintain(self, job: MaintenanceJob) -> Maintained:
+        """As the port."""
+        from tidegate.sinks.registry import maintain  # noqa: PLC0415 - as above
+        from tidegate.spark.errors import translated  # noqa: PLC0415 - as above
+
+        with (
+            self._connected(f"tidegate-{job.pipeline}-{job.step}") as session,
+            translated(pipeline=job.pipeline, table=job.table),
+        ):
+            return maintain(session, job)
+
+    @contextmanager
+    def _connected(self, name: str) -> Iterator[SparkSession]:
+        from tidegate.spark.session import connect  # noqa: PLC0415 - as above
+
+        url = self._url()
+        self._log.info("opening a session of Spark Connect, %s", url.partition("/;")[0])
+        try:
+            with connect(url, name=name) as self._session:
+                self._patience.answered(SparkUnavailable)
+                try:
+                    yield self._session
+                except SparkUnavailable:
+                    self.lost += 1
+                    raise
+        finally:
+            self._session = None
+
+    def stop(self) -> None:
+        """Interrupt the session's operations; as the port."""
+        if self._session is not None:
+            from tidegate.spark.session import interrupt  # noqa: PLC0415 - as above
+
+            interrupt(self._session)
 
 
 class SubmitRunner:
@@ -139,3 +208,14 @@ def _read(result_file: Path) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return answer
+
+
+def application_of(spark_jobs: Path) -> Path:
+    """The project's `load_range.py`, where the folder has one, else that of the installed package."""
+    own = spark_jobs / "load_range.py"
+    return own if own.is_file() else INSTALLED
+
+
+def options_of(spark_jobs: Path) -> list[str]:
+    """The application's options beside order and answer: a project's own imports the transforms that are beside it."""
+    return ["--spark-jobs", str(spark_jobs)] if application_of(spark_jobs) == INSTALLED else []

@@ -1,6 +1,8 @@
-"""The hours that a task announces as partition events (`tidegate.core.model.hours`), with what has to be asked for them.
+"""Asset events of the last task of a run: that its table's rows have changed, and the hours that are complete or changed by it.
 
-Airflow writes the events of a task when it succeeds, and a task that is tried again announces the same again.
+Hours (`tidegate.core.model.hours`) are partition events of an asset of their own: Airflow starts no ordinary consumer by an
+event that has a partition key, and no partitioned one by an event without (ADR 24). Airflow writes the events of a task when it
+succeeds, and a task that is tried again announces the same again.
 """
 
 from __future__ import annotations
@@ -9,12 +11,14 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from airflow.sdk import Asset
+from airflow.sdk import Asset, AssetAlias, Context
 
-from tidegate.airflow.operators.shared import brokers_of, now_ms
+from tidegate.airflow.connections import brokers_of
+from tidegate.airflow.operators.tasks import now_ms
 from tidegate.core.audit.hours import read_until, times_by_ends
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.hours import Announcement, Span, Times, announcement, end_of, look_back, next_span
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.patience import Patience
@@ -120,3 +124,34 @@ class Announcing:
         said = announcement(span, times, now_ms=now, period_ms=self._announce.period_ms)
         (self._log.warning if said.left else self._log.info)("hours announced: %s", said)
         return said
+
+
+class AssetEvents:
+    """The events of a task's outlets, which Airflow writes when the task succeeds; again, where it is run again.
+
+    An outlet that is an asset gets an event from every success of its task, which this fills with what happened. An outlet that
+    is an alias gets one only here.
+
+    Args:
+        context: of the task.
+        outlets: of the task.
+        table: whose asset an alias stands for.
+        hours: the asset of hours. It has to be none of the outlets where there is no hour to announce (`outlets_with`).
+    """
+
+    def __init__(self, context: Context, outlets: Iterable[Any], table: str, *, hours: str | None = None) -> None:
+        self._accessors = context["outlet_events"]
+        self._outlets = tuple(outlets)
+        self._table = table
+        self._hours = hours
+
+    def write(self, event: Committed | Replayed, hours: Sequence[str] = ()) -> None:
+        """What happened, and the hours that are complete or have changed by it (`tidegate.core.model.hours`)."""
+        extra = event.to_json()
+        for outlet in self._outlets:
+            if isinstance(outlet, AssetAlias):
+                self._accessors[outlet].add(Asset(name=self._table), extra=extra)
+            else:
+                self._accessors[outlet].extra = extra
+                if outlet.name == self._hours:
+                    self._accessors[outlet].add_partitions([*hours])
