@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import yaml
 
+from tidegate.core.config.checks import group_faults, table_faults
 from tidegate.core.config.names import PIPELINES
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.table_conflicts import group_faults, table_faults
 from tidegate.core.model.errors import ConfigError
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.iceberg.history import read_origins
 from tidegate_local import flights
 from tidegate_local.platform import Platform
 

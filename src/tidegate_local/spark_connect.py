@@ -14,8 +14,9 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from tidegate.spark.settings import REDACTION
+
 from tidegate.spark import shared_code
-from tidegate.spark.redaction import REDACTION
 from tidegate_local import sockets
 from tidegate_local.process import Server, write_private
 

@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 
-from tidegate.core.config.patterns import WARM_UP_TOPIC
+from tidegate.core.config.names import WARM_UP_TOPIC
 from tidegate.core.model.errors import BrokerUnavailable
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, Reading

@@ -38,9 +38,10 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Write
 from tidegate.core.state.saved_range import Decision
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks import maintain
+from tidegate.sinks.iceberg.catalog import load_table
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.summary import OWNED
-from tidegate.sinks.registry import maintain
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 from tidegate.testing.fakes import MemoryStore

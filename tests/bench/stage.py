@@ -24,8 +24,8 @@ from tests.records import load_job
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.ranges import OffsetRange, total_count
 from tidegate.core.state.jobs import LoadJob
+from tidegate.sinks import sink_of
 from tidegate.sinks.identity import identity_of
-from tidegate.sinks.registry import sink_of
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect

@@ -53,8 +53,8 @@ from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.history import IcebergReader, load_table
-from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.iceberg.catalog import load_table
+from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 from tidegate_local.flights import create_topic
 from tidegate_local.platform import Platform
 

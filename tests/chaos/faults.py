@@ -25,7 +25,7 @@ from pyiceberg.table import Table
 from tests.chaos.stage import CONNECT, SUBMIT, TABLES, Held, Stage, send
 from tidegate.core.model.errors import TidegateError
 from tidegate.failpoints import POINTS
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.spark.session import connect
 from tidegate.waiting import wait_until
 from tidegate_local import airflow, broker, spark_connect

@@ -18,8 +18,8 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.history import IcebergReader, load_table
-from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.iceberg.catalog import load_table
+from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 
 POLL_S = 5.0
 QUARTERS = 4

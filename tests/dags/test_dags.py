@@ -446,7 +446,8 @@ import tidegate_dags
 from tidegate.airflow import operators
 from tidegate.airflow.store import VariableStore
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.sinks.iceberg.history import IcebergReader, load_table
+from tidegate.sinks.iceberg.catalog import load_table
+from tidegate.sinks.iceberg.history import IcebergReader
 from pyiceberg.catalog import load_catalog
 print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pandas", "py4j", "grpc"}))
 """

@@ -9,7 +9,7 @@ import pytest
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
 

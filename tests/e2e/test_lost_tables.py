@@ -13,7 +13,7 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.audit.oracle import judge
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.iceberg.history import read_origins
 from tidegate.spark.session import connect
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform

@@ -14,9 +14,8 @@ from tidegate.core.config.schedules import DAY_S
 from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.history import IcebergReader
-from tidegate.sinks.iceberg.origins import read_origins
-from tidegate.sinks.registry import maintain
+from tidegate.sinks import maintain
+from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 from tidegate.spark.session import connect
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform

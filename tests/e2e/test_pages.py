@@ -23,8 +23,7 @@ from tidegate.core.audit.oracle import judge
 from tidegate.core.state.ledger import cursor_key
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.history import IcebergReader
-from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.airflow import API_SERVER

@@ -17,7 +17,7 @@ from tests.e2e.runs import Runs
 from tests.topics import make_topic
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.platform import Platform

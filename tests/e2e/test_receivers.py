@@ -14,7 +14,7 @@ from tests.e2e.project import Project
 from tests.e2e.runs import Runs, saved_ranges
 from tests.topics import make_topic
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.platform import Platform

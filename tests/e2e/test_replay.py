@@ -22,8 +22,7 @@ from tidegate.core.model.ranges import offsets_from_json
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.history import IcebergReader
-from tidegate.sinks.iceberg.origins import read_origins
+from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 from tidegate.waiting import wait_until
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform

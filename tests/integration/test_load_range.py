@@ -17,6 +17,7 @@ from unittest import mock
 import confluent_kafka as ck
 import pytest
 from pyspark.sql.connect.logging import logger
+from tidegate.spark.settings import age_s
 
 from tests.integration.loading import SPARK_JOBS, load, new_topic, rows
 from tests.records import changed
@@ -34,7 +35,6 @@ from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Observed
 from tidegate.formats import python_workers
 from tidegate.spark import age
-from tidegate.spark.age import age_s
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from tidegate.core.config.patterns import WARM_UP_TOPIC
+from tidegate.core.config.names import WARM_UP_TOPIC
 from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 from tidegate_local import warm_up, warm_up_loads

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.state.receipt import Receipt
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.sinks.iceberg.summary import owners_in
 from tidegate.testing import sinks
 from tidegate.testing.sinks import MEMORY

@@ -27,7 +27,7 @@ from tidegate.core.model.errors import SinkConflict, TableLost, TidegateError
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Receipt
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.sinks.iceberg.replacement import find_free
 from tidegate.sinks.iceberg.table import IcebergTable
 from tidegate.sinks.identity import ByOrigin

@@ -16,8 +16,7 @@ from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.jobs import LoadJob, LoadResult
-from tidegate.sinks.iceberg.history import IcebergReader, changed_columns
-from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin
+from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, read_origins, rows_without_origin
 
 STATEMENT = re.compile("un (ALTER TABLE .+?)(?:, or|; | instead)")
 Load = Callable[[LoadJob], LoadResult]

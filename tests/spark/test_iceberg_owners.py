@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
-import tidegate.sinks.iceberg.ownership
+import tidegate.sinks.iceberg.receipts
 import tidegate.spark.load
 from tests.records import changed
 from tests.spark.sinks_under_test import SinkUnderTest, ids
@@ -92,13 +92,13 @@ def test_the_properties_are_read_only_where_no_recent_commit_says_who_owns_the_t
     summaries = [row["summary"] for row in spark.table(f"{table}.snapshots").collect()]
     assert [summary[OWNED] for summary in summaries if "tidegate.pipeline" in summary] == ["true"]
     asked: list[str] = []
-    real = tidegate.sinks.iceberg.ownership._named
+    real = tidegate.sinks.iceberg.receipts._named
 
     def named(session: SparkSession, name: str) -> set[str]:
         asked.append(name)
         return real(session, name)
 
-    monkeypatch.setattr(tidegate.sinks.iceberg.ownership, "_named", named)
+    monkeypatch.setattr(tidegate.sinks.iceberg.receipts, "_named", named)
     load(job(10, 20, seq=1))
     load(job(0, 10, redo=True))
     assert asked == []

@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
-from tidegate.spark.redaction import OPTION_IN_TEXT, REDACTION, with_ours
+from tidegate.spark.settings import OPTION_IN_TEXT, REDACTION, with_ours
 
 
 def replaced(spark: SparkSession, text: str, pattern: str) -> str:

@@ -22,8 +22,8 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed
+from tidegate.sinks import reader_of
 from tidegate.sinks.iceberg.history import IcebergReader
-from tidegate.sinks.registry import reader_of
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
 Load = Callable[[LoadJob], LoadResult]

@@ -12,7 +12,7 @@ from tests.records import write_of
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
-from tidegate.core.config.starts import StartOffsets
+from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.errors import CursorLost, RequestError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.accept import accept_foreign, accept_loss

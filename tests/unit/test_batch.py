@@ -13,7 +13,7 @@ from tests.unit.test_refused_plans import retires, two
 from tests.unit.world import CURSOR, P0, PIPELINE, Q0, World, source
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Limits, Sink
-from tidegate.core.config.starts import StartOffsets, StartTime
+from tidegate.core.config.values import StartOffsets, StartTime
 from tidegate.core.model.errors import (
     CommitConflict,
     CursorLost,

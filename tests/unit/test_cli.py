@@ -18,7 +18,7 @@ import httpx
 import pytest
 from typer.testing import CliRunner, Result
 
-import tidegate.sinks.iceberg.rename
+import tidegate.sinks.iceberg.catalog
 from tests.unit.test_admission import World
 from tests.unit.test_airflow_remote_api import api
 from tests.unit.test_rename import move_owner
@@ -126,7 +126,7 @@ class FakeRemote:
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
     monkeypatch.setattr(rename, "open_remote", lambda _: nullcontext(made))
-    monkeypatch.setattr(tidegate.sinks.iceberg.rename, "move_owner", lambda _, old, new: move_owner(made.sink, old, new))
+    monkeypatch.setattr(tidegate.sinks.iceberg.catalog, "move_owner", lambda _, old, new: move_owner(made.sink, old, new))
     return made
 
 

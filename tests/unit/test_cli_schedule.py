@@ -110,7 +110,7 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     monkeypatch.setattr(schedule, "now_ms", lambda: 20_010)
     monkeypatch.setattr("tidegate.sinks.iceberg.history.strangers", lambda _: [COMMIT])
     monkeypatch.setattr("tidegate.sinks.iceberg.history.changed_columns", lambda _: ["a was dropped"])
-    monkeypatch.setattr("tidegate.sinks.iceberg.origins.read_batches", lambda _: made.rows)
+    monkeypatch.setattr("tidegate.sinks.iceberg.history.read_batches", lambda _: made.rows)
     return made
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tidegate.spark.settings import PROPERTIES
 
 import tidegate
-from tidegate.spark.shared_code import PROPERTIES
 from tidegate_local import broker, spark_connect
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -16,11 +16,11 @@ from croniter import croniter  # type: ignore[import-untyped]
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.core.config.declared import json_schema
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, LagSchedule, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule, shortest_gap_s
-from tidegate.core.config.schema import json_schema
-from tidegate.core.config.starts import LAST_MS, StartOffsets, StartTime
+from tidegate.core.config.values import LAST_MS, StartOffsets, StartTime
 from tidegate.core.model.errors import ConfigError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import epoch_ms, utc
@@ -445,7 +445,7 @@ def test_every_pipeline_of_this_repo_is_valid() -> None:
     assert found
     for file, pipeline in found.items():
         assert isinstance(pipeline, Pipeline), pipeline
-        jsonschema.validate(yaml.safe_load(file.read_text()), json_schema())
+        jsonschema.validate(yaml.safe_load(file.read_text()), json_schema(Pipeline))
 
 
 def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.schema import json_schema
 from tidegate.core.model.addresses import is_loopback
 from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.config.files import parse_receiver
@@ -175,7 +175,7 @@ def test_an_unknown_setting_is_refused_by_both(kind: Kind, path: Way) -> None:
 def test_the_schema_beside_the_pipelines_is_the_librarys() -> None:
     """`tidegate check --schema` writes it."""
     written = PIPELINES.joinpath("pipeline.schema.json").read_text()
-    assert written == json.dumps(json_schema(), indent=2) + "\n"
+    assert written == json.dumps(json_schema(Pipeline), indent=2) + "\n"
 
 
 def parse(settings: object, name: str = "orders") -> Receiver:

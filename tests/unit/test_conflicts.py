@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from tidegate.core.config.checks import group_faults, table_faults
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Replay, Sink, Source
-from tidegate.core.config.table_conflicts import group_faults, table_faults
 from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines
 from tidegate_receivers.config.conflicts import downstream_faults, receiver_faults

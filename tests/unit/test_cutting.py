@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.model.ranges import OffsetRange
-from tidegate.sinks.boxes import Box, boxes_of
-from tidegate.sinks.iceberg.cutting import cut_boxes, hull
+from tidegate.sinks.boxes import Box, boxes_of, cut_boxes, hull
 
 MIXED = Box((("a", "a"), (0, 1), (5, 12)))
 ANYWHERE = Box((("a", "a"), (0, 0), (None, None)))

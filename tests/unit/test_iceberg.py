@@ -19,9 +19,8 @@ from tests.records import write_of
 from tidegate.core.model.errors import SinkMisfit, SinkUnavailable, StateCorrupt
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.sinks.iceberg import summary
-from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, strangers
-from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin
-from tidegate.sinks.iceberg.rename import move_owner
+from tidegate.sinks.iceberg.catalog import move_owner
+from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, read_origins, rows_without_origin, strangers
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 
 NAME = "lake.demo.flights"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tidegate.core.config.ineffective import ineffective
+from tidegate.core.config.checks import ineffective
 from tidegate.core.config.parse import parse_pipeline
 
 MINIMAL = {"source": {"topics": ["orders"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}

@@ -7,10 +7,10 @@ from typing import Any, get_args
 
 import pytest
 
+from tidegate.core.config.checks import table_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import MIB, Maintenance, Pipeline, Sink, Source, Step
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.config.table_conflicts import table_faults
 from tidegate.core.maintenance.advice import advice, state_of
 from tidegate.core.model.errors import ConfigError
 from tidegate.core.state.history import DataFiles, TableCommit, TableHistory

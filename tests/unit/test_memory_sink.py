@@ -22,10 +22,9 @@ from tidegate.core.model.errors import ConfigError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Receipt
-from tidegate.sinks.identity import ByBatch, ByOrigin, Identity
-from tidegate.sinks.origin import ORIGIN
+from tidegate.sinks import maintain, reader_of, sink_of
+from tidegate.sinks.identity import ORIGIN, ByBatch, ByOrigin, Identity
 from tidegate.sinks.port import Phases
-from tidegate.sinks.registry import maintain, reader_of, sink_of
 from tidegate.testing.contracts.sink_reader import SinkReaderContract
 from tidegate.testing.sinks import MEMORY, TABLES, MemoryReader, MemorySink, MemoryTable
 

@@ -18,8 +18,8 @@ import tidegate
 from docs import generate
 from tests.failpoints import arm, disarm, reached
 from tests.unit.test_config_schema import settings_of
+from tidegate.core.config.declared import json_schema
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.config.schema import json_schema
 from tidegate.core.model import errors
 from tidegate.failpoints import VARIABLE, reach
 from tidegate_receivers.config.receiver import Receiver

@@ -70,7 +70,7 @@ class ConnectRunner:
 
     def maintain(self, job: MaintenanceJob) -> Maintained:
         """As the port."""
-        from tidegate.sinks.registry import maintain  # noqa: PLC0415 - as above
+        from tidegate.sinks import maintain  # noqa: PLC0415 - as above
         from tidegate.spark.errors import translated  # noqa: PLC0415 - as above
 
         with (

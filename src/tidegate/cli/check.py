@@ -13,10 +13,10 @@ import typer
 
 from tidegate.beside import Stated, load_beside, loaded, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of
-from tidegate.core.config.ineffective import ineffective
+from tidegate.core.config.checks import ineffective
+from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
-from tidegate.core.config.schema import json_schema
 from tidegate.core.model.errors import ConfigError, PlatformError
 from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.planning.trust import misfit_of

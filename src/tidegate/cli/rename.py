@@ -30,7 +30,7 @@ def rename_command(
 
     Rename the file first. A rename that was interrupted is finished by running the command again.
     """
-    from tidegate.sinks.iceberg.rename import move_owner  # noqa: PLC0415
+    from tidegate.sinks.iceberg.catalog import move_owner  # noqa: PLC0415
 
     folder = pipelines_of(project)
     if (folder / f"{old}.yaml").exists():

@@ -68,7 +68,7 @@ def _began_anew(this: Pipeline, cursor: Cursor, remote: Remote) -> tuple[OffsetR
 
 
 def _verify_batches(this: Pipeline, cursor: Cursor, remote: Remote) -> BatchVerification:
-    from tidegate.sinks.iceberg.origins import read_batches  # noqa: PLC0415
+    from tidegate.sinks.iceberg.history import read_batches  # noqa: PLC0415
 
     receipts = remote.reader(this).receipts(this.sink.table, this.name)
     return judge_batches(Ledger(remote.store, this.name), cursor, receipts, read_batches(this.sink.table))
@@ -103,7 +103,7 @@ def judge_batches(
 
 def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verification:
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
-    from tidegate.sinks.iceberg.origins import read_origins, rows_without_origin  # noqa: PLC0415
+    from tidegate.sinks.iceberg.history import read_origins, rows_without_origin  # noqa: PLC0415
 
     level = this.source.isolation_level
     with show_progress() as progress:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import confluent_kafka as ck
 from confluent_kafka import admin
 
-from tidegate.core.config.patterns import topic_filter
+from tidegate.core.config.names import topic_filter
 from tidegate.core.model.errors import BrokerUnavailable, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks

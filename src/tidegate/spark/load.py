@@ -44,14 +44,14 @@ from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.failpoints import reach
 from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
+from tidegate.sinks import sink_of
 from tidegate.sinks.identity import Identity, identity_of
 from tidegate.sinks.port import Phases, SinkWriter
-from tidegate.sinks.registry import sink_of
-from tidegate.spark.age import age_s
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.repeats import look_back_named, without_repeats
+from tidegate.spark.settings import age_s
 from tidegate.spark.tally import Tally
 from tidegate.spark.transforms import Transform, find_transform
 

@@ -1,4 +1,4 @@
-"""`python -m tidegate.spark.probe FOLDER ANSWERS NAME...`: finds each transform in the folder, and reports its faults.
+"""`python -m tidegate.spark.transform_check FOLDER ANSWERS NAME...`: finds each transform in the folder, and reports its faults.
 
 One line of JSON for each transform, `[name, fault or null]`, is added to the file ANSWERS at once, since a module may end this
 process.

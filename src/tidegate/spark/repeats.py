@@ -20,7 +20,7 @@ from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
 from tidegate.core.model.errors import OffsetsOutOfRange
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob
-from tidegate.sinks.origin import ORIGIN, reaching
+from tidegate.sinks.identity import ORIGIN, reaching
 from tidegate.spark.kafka_source import KEY, read_keys
 
 _GONE = re.compile(

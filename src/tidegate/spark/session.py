@@ -22,7 +22,7 @@ from tidegate.core.model.errors import RequestError
 from tidegate.sinks.failures import grpc_status
 from tidegate.spark import age, kafka_source, shared_code
 from tidegate.spark.errors import translated
-from tidegate.spark.redaction import OPTION_IN_TEXT, STRING_REGEX, with_ours
+from tidegate.spark.settings import OPTION_IN_TEXT, STRING_REGEX, with_ours
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     Nothing is shared with the pyspark sessions of this process, but the process must not hold a classic session meanwhile.
     Errors inside are raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
-    Where the server has the properties of `tidegate.spark.shared_code`, the session uses the code that others have compiled.
+    Where the server has the properties of `tidegate.spark.settings`, the session uses the code that others have compiled.
 
     Args:
         remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
@@ -117,7 +117,7 @@ def _clone(session: ConnectSession) -> ConnectSession | None:
 
 
 def _refuse_artifacts(*_paths: str, **_kinds: bool) -> None:
-    """Replaces a method that would break the sessions of others; see `tidegate.spark.shared_code`."""
+    """Replaces a method that would break the sessions of others; see `tidegate.spark.settings`."""
     raise RequestError(
         "sessions of this Spark Connect server share their code, and cannot add artifacts",
         fix="Import what a transform needs from its own folder, whose functions travel with the plan, or install it where "

@@ -1,7 +1,7 @@
 """Whether transforms can be imported and found, without importing them in this process.
 
 A transform's module is the user's code: it may fail, end the process, or never return. So a process of its own
-(`tidegate.spark.probe`) imports the modules and reports one transform after the other. A transform that ends or blocks that
+(`tidegate.spark.transform_check`) imports the modules and reports one transform after the other. A transform that ends or blocks that
 process is reported as broken, and another process checks the rest.
 """
 
@@ -41,7 +41,7 @@ def _probe(names: Sequence[str], spark_jobs: Path, timeout_s: float) -> tuple[di
     with tempfile.TemporaryDirectory(prefix="tidegate-check-") as folder:
         answers = Path(folder) / "answers"
         answers.touch()
-        command = [sys.executable, "-m", "tidegate.spark.probe", str(spark_jobs), str(answers), *names]
+        command = [sys.executable, "-m", "tidegate.spark.transform_check", str(spark_jobs), str(answers), *names]
         try:
             ended = subprocess.run(  # noqa: S603
                 command,

@@ -1,7 +1,7 @@
 """A pipeline's transform: a plain `DataFrame -> DataFrame` function, found by the name in the YAML.
 
 Which code made a batch is part of its receipt, so a transform has a version: `__version__` of its module where it has one, else
-the hash of the source that runs (`tidegate.spark.sources`).
+the hash of the source that runs (`tidegate.spark.transforms`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame
 from tidegate.core.model.errors import TransformError
 from tidegate.sinks.failures import reason
 from tidegate.spark.errors import known
-from tidegate.spark.sources import import_module
+from tidegate.spark.transforms import import_module
 
 _NAME = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<function>[A-Za-z_]\w*)")
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tidegate.core.config.patterns import topic_filter
+from tidegate.core.config.names import topic_filter
 from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TidegateError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition, total_count

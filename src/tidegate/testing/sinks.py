@@ -27,8 +27,7 @@ from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
 from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import check_columns
-from tidegate.sinks.identity import Identity
-from tidegate.sinks.origin import ORIGIN
+from tidegate.sinks.identity import ORIGIN, Identity
 from tidegate.sinks.port import Phases
 
 Row = Mapping[str, Any]

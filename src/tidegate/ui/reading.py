@@ -24,7 +24,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.sinks.registry import reader_of
+from tidegate.sinks import reader_of
 from tidegate.ui.caches import Answer, Answers, Kafka, Landings, Plans
 from tidegate.ui.database import NEWEST, Dags, DatabaseStore, Held, KnownDag, handed_on, runs, shadow_of, slots, tasks
 from tidegate.views.entries import Loads, entries, loaded_last, started_by

@@ -17,7 +17,7 @@ from tests.projects import write_files
 from tests.topics import make_topic
 from tidegate.core.config.names import RECEIVE_DAG
 from tidegate.core.model.errors import PlatformError
-from tidegate.sinks.iceberg.history import load_table
+from tidegate.sinks.iceberg.catalog import load_table
 from tidegate_local import airflow, sockets
 
 RECEIVER, TOPIC = "chaos_posts", "chaos.posts"

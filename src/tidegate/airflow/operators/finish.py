@@ -38,7 +38,7 @@ from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.kafka.settings import planning_client
-from tidegate.sinks.registry import reader_of
+from tidegate.sinks import reader_of
 from tidegate.views.runs import LoadFigures
 
 

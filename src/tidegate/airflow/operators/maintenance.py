@@ -12,7 +12,7 @@ from tidegate.airflow.operators.tasks import Patient, now_ms
 from tidegate.core.config.pipeline import Maintenance, Step
 from tidegate.core.maintenance.advice import state_of
 from tidegate.core.state.jobs import MaintenanceJob
-from tidegate.sinks.registry import reader_of
+from tidegate.sinks import reader_of
 
 
 class PlanMaintenanceOperator(Patient):
@@ -59,7 +59,7 @@ class MaintainOperator(SparkTask):
         """Do it, and hand on what was counted; None where spark-submit ended well without an answer.
 
         Raises:
-            TidegateError: Spark, the catalog, or the table; see `tidegate.sinks.registry.maintain`.
+            TidegateError: Spark, the catalog, or the table; see `tidegate.sinks.maintain`.
         """
         job = MaintenanceJob(
             pipeline=self.pipeline.name,

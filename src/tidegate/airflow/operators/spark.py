@@ -17,7 +17,7 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import ConfigError, SparkUnavailable, TidegateError
 from tidegate.core.planning.patience import Patience, is_away
 from tidegate.core.state.ports import JobRunner
-from tidegate.sinks.registry import reader_of
+from tidegate.sinks import reader_of
 
 T = TypeVar("T")
 

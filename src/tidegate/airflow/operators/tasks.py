@@ -22,7 +22,7 @@ from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.planning import run_notes
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.ledger import is_of_run
-from tidegate.sinks.registry import reader_of
+from tidegate.sinks import reader_of
 
 WAITING = "tidegate_waiting"
 """The XCom that says which server a running task waits for; empty when it waits for none any more."""

@@ -25,7 +25,7 @@ from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.ports import SinkReader, StateStore
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.settings import planning_client
-from tidegate.sinks.registry import reader_of
+from tidegate.sinks import reader_of
 
 HIDDEN = "***"
 KAFKA_TIMEOUT_S = 10.0

@@ -3,7 +3,7 @@
 Aggregated rows have no single record; the rows of each batch are compared with its commit (`verify_batches`).
 
 Pure: positions in, verdict out. It does not depend on what wrote the table: the callers read the log through librdkafka
-(`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.sinks.iceberg.origins`).
+(`tidegate.kafka.log`) and the table through PyIceberg (`tidegate.sinks.iceberg.history`).
 """
 
 from __future__ import annotations

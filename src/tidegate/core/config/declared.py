@@ -1,6 +1,6 @@
 """How a dataclass declares settings: one field each, with its type, its default, and what it does as a docstring below it.
 
-Pydantic reads files by these dataclasses (`parse`) and makes the JSON Schema of them (`schema`); `docs.generate` makes the
+Pydantic reads files by these dataclasses (`parse`) and makes the JSON Schema of them, for editors; `docs.generate` makes the
 page of the docs. In code they are dataclasses as any other: what is constructed or replaced there is not validated.
 """
 
@@ -19,8 +19,18 @@ from itertools import pairwise
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, NoReturn, Self, TypeVar, cast
 
 import pydantic
-from pydantic import ConfigDict, Discriminator, GetCoreSchemaHandler, SkipValidation, Tag, ValidationError, model_validator
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    GetCoreSchemaHandler,
+    SkipValidation,
+    Tag,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
+from pydantic.json_schema import GenerateJsonSchema
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 from pydantic_core.core_schema import no_info_wrap_validator_function
 
 S = TypeVar("S")
@@ -295,3 +305,42 @@ def docs(group: Any) -> dict[str, str]:
 def summary(group: type[Settings]) -> str:
     """The first paragraph of what the dataclass says of itself."""
     return " ".join((group.__doc__ or "").split("\n\n")[0].split())
+
+
+class _Schema(GenerateJsonSchema):
+    """Pydantic's, with what the dataclasses say in addition, and without what an editor would show for nothing."""
+
+    def dataclass_schema(self, schema: core_schema.DataclassSchema) -> dict[str, Any]:
+        """Of a group of settings."""
+        group: Any = schema["cls"]
+        made = {**super().dataclass_schema(schema), "description": summary(group), **group.SCHEMA}
+        made["properties"].pop(NAME, None)
+        made["required"] = sorted(set(made.get("required", ())) - {NAME})
+        for name, doc in docs(group).items():
+            made["properties"][name]["description"] = doc
+        other = {"allOf": group.TAKEN.schema, "dependentRequired": {name: [other] for name, other in group.REQUIRES.items()}}
+        return made | {name: said for name, said in other.items() if said}
+
+    def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
+        """A list of types, where that is all."""
+        made = super().nullable_schema(schema)
+        kind = made["anyOf"][0].get("type")
+        return {**made["anyOf"][0], "type": [kind, "null"]} if isinstance(kind, str) else made
+
+    def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
+        """No default that says that the setting may be left out."""
+        made = super().default_schema(schema)
+        return {name: value for name, value in made.items() if (name, value) != ("default", None)}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002 - pydantic's
+        """A setting has its name."""
+        return False
+
+
+def json_schema(kind: type[Settings]) -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a kind of files."""
+    return {
+        "$schema": GenerateJsonSchema.schema_dialect,
+        **TypeAdapter(kind).json_schema(schema_generator=_Schema),
+        "title": f"Tidegate {kind.__name__.lower()}",
+    }

@@ -1,6 +1,6 @@
 """What a pipeline file holds: one dataclass field for each setting, with its type, default and documentation.
 
-Validation (`parse`), the JSON Schema (`schema`) and docs/settings.md are all made from these fields.
+Validation (`parse`), the JSON Schema (`declared`) and docs/settings.md are all made from these fields.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
-from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG
-from tidegate.core.config.patterns import matches
+from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG, matches
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
-from tidegate.core.config.starts import StartOffsets
+from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.errors import ConfigError, did_you_mean
 from tidegate.core.model.hours import PERIODS, Every
 from tidegate.core.model.ranges import TopicPartition

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.config.pipeline import Pipeline, Source
-from tidegate.core.config.starts import StartOffsets
+from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.errors import TopicNotFound, WatermarksUnstable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks, check_same_topics, other_topics

@@ -116,7 +116,7 @@ class JobRunner(Protocol):
 
         Raises:
             SparkUnavailable, SparkJobFailed: as `run`.
-            TidegateError: what the step itself raised; see `tidegate.sinks.registry.maintain`.
+            TidegateError: what the step itself raised; see `tidegate.sinks.maintain`.
         """
 
     def stop(self) -> None:

@@ -1,22 +1,21 @@
-"""Receipts read from an Iceberg table's snapshots.
-
-The catalog is PyIceberg's own (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__<NAME>__*` in the environment), under the name that
-Spark gives it: the first part of `catalog.namespace.table`.
+"""What an Iceberg table holds, read through PyIceberg: receipts in its snapshots, and what identifies its rows.
 
 Only ancestors of the table's current state count: a commit that was rolled back holds no rows.
 """
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.model.columns import ORIGIN_COLUMNS, PARTITION, TOPIC
-from tidegate.core.model.errors import SinkUnavailable
+from tidegate.core.model.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import EPOCH, MS, utc
 from tidegate.core.state.history import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.state.receipt import PIPELINE, PREFIX, Receipt
+from tidegate.sinks.iceberg.catalog import answering, load_table
 from tidegate.sinks.iceberg.summary import (
     ADDED_ROWS,
     COMMITS_OF,
@@ -30,7 +29,6 @@ from tidegate.sinks.iceberg.summary import (
     renamed_in,
     row_counts,
 )
-from tidegate.sinks.iceberg.types import let_unknown_types_be
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
@@ -92,7 +90,7 @@ class IcebergReader:
         if loaded is None or snapshot is None:
             return None
         others = [s.sequence_number or 0 for s in _lineage(loaded) if _adds_rows_of_others(s)]
-        with _answering(table):
+        with answering(table):
             found = {
                 _no_origin(entry.data_file, loaded)
                 for manifest in snapshot.manifests(loaded.io)
@@ -273,7 +271,7 @@ def _kept(name: str) -> dict[int | None, Snapshot]:
     commits = load_table(commits_table(name))
     if commits is None or commits.properties.get(COMMITS_OF) != name:
         return {}
-    with _answering(name):
+    with answering(name):
         rows = commits.scan().to_arrow().to_pylist()
     return {
         row["snapshot_id"]: Snapshot(
@@ -289,33 +287,62 @@ def _kept(name: str) -> dict[int | None, Snapshot]:
     }
 
 
-def load_table(name: str) -> Table | None:
-    """The PyIceberg table of `catalog.namespace.table`; None when there is no such table.
+def read_origins(table: str) -> dict[TopicPartition, array[int]]:
+    """The offset of every row that has an origin, for each partition; empty when there is no such table.
+
+    Raises:
+        SinkUnavailable: the catalog is not configured here, or does not answer.
+        SinkMisfit: the table lacks an origin column.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    by_partition: dict[TopicPartition, array[int]] = {}
+    loaded = load_table(table)
+    if loaded is None:
+        return by_partition
+    missing = [name for name in ORIGIN_COLUMNS if name not in loaded.schema().column_names]
+    if missing:
+        raise SinkMisfit(
+            f"table {table} has no column {' and no '.join(missing)}: the origin of its rows is unknown",
+            fix="Run `tidegate plan` of the pipeline, which names the SQL that repairs it",
+            table=table,
+        )
+    rows = loaded.scan(selected_fields=ORIGIN_COLUMNS).to_arrow().drop_null()
+    for topic in pc.unique(rows[TOPIC]).to_pylist():
+        of_topic = rows.filter(pc.equal(rows[TOPIC], topic))
+        for partition in pc.unique(of_topic[PARTITION]).to_pylist():
+            offsets = of_topic.filter(pc.equal(of_topic[PARTITION], partition))[OFFSET]
+            by_partition[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
+    return by_partition
+
+
+def rows_without_origin(table: str) -> int:
+    """How many rows have no origin: another writer than Tidegate has added them.
 
     Raises:
         SinkUnavailable: the catalog is not configured here, or does not answer.
     """
-    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - slow to import, and most runs need none of it
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415
-
-    catalog, _, identifier = name.partition(".")
-    let_unknown_types_be()
-    with _answering(name):
-        try:
-            return load_catalog(catalog).load_table(identifier)
-        except (NoSuchTableError, NoSuchNamespaceError):
-            return None
+    loaded = load_table(table)
+    return 0 if loaded is None else loaded.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN_COLUMNS)).count()
 
 
-@contextmanager
-def _answering(name: str) -> Iterator[None]:
-    """Whatever PyIceberg raises inside is a catalog or a storage that does not answer."""
-    catalog = name.partition(".")[0]
-    try:
-        yield
-    except Exception as error:
-        raise SinkUnavailable(
-            f"the catalog of {name} cannot be read: {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}",
-            fix=f"Configure it for PyIceberg under the name {catalog} (PYICEBERG_CATALOG__{catalog.upper()}__URI) and start it",
-            table=name,
-        ) from error
+def read_batches(table: str) -> dict[int | None, int]:
+    """How many rows each batch has, in a table whose rows are known by their batch; empty when there is no such table.
+
+    Raises:
+        SinkUnavailable: the catalog is not configured here, or does not answer.
+        SinkMisfit: the table's rows are not identified by their batch.
+    """
+    import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
+
+    loaded = load_table(table)
+    if loaded is None:
+        return {}
+    if BATCH not in loaded.schema().column_names:
+        raise SinkMisfit(
+            f"the rows of table {table} are not identified by their batch",
+            fix="The pipeline declares `identity: batch`: write to a new table, or set `identity: origin`",
+            table=table,
+        )
+    counted = pc.value_counts(loaded.scan(selected_fields=(BATCH,)).to_arrow()[BATCH])
+    return {each["values"]: each["counts"] for each in counted.to_pylist()}

@@ -28,7 +28,7 @@ from tidegate.core.model.errors import SinkMisfit, some
 from tidegate.core.model.times import EPOCH
 from tidegate.core.state.jobs import Maintained, MaintenanceJob
 from tidegate.sinks.failures import first_line
-from tidegate.sinks.iceberg.ownership import quoted
+from tidegate.sinks.iceberg.receipts import quoted
 from tidegate.sinks.iceberg.summary import COMMITS_OF, COMPACTED_BYTES, COMPACTED_FILES, commits_table, owners_in
 
 PARTIAL_COMMITS = 10

@@ -2,7 +2,7 @@
 
 Iceberg replaces data files as a whole. Where the range or the batch is new, or ends where files end, an overwrite of it is all
 there is to do. Where it goes through files (a replay that is not aligned to old batches, or after compaction merged files), the
-overwrite is widened to boxes that hold these files as a whole (module `cutting`), and writes their other rows again.
+overwrite is widened to boxes that hold these files as a whole (`tidegate.sinks.boxes`), and writes their other rows again.
 
 Rules:
 - The rows to keep are what the table held when it was looked at; the commit is refused when anything in the boxes has changed
@@ -24,10 +24,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tidegate.core.load.lookup import Lookup
-from tidegate.sinks.boxes import Bounds, Box
-from tidegate.sinks.iceberg.cutting import cut_boxes, hull
-from tidegate.sinks.identity import Identity
-from tidegate.sinks.origin import any_of
+from tidegate.sinks.boxes import Bounds, Box, cut_boxes, hull
+from tidegate.sinks.identity import Identity, any_of
 
 
 @dataclass(frozen=True, kw_only=True)

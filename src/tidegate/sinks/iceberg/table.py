@@ -4,7 +4,7 @@ Rules:
 - A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
   that ends where earlier ones did replaces whole files. What else may be in the way: module `replacement`.
 - A table of batches (`tidegate.sinks.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
-  the same numbers. The owners of a table: module `ownership`.
+  the same numbers. The owners of a table: module `receipts`.
 - A load whose rows are new is an append: a compare-and-set on the snapshot in which none of them was there
   (docs/adr/0026-appends.md). Every other load is an overwrite.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
@@ -43,12 +43,20 @@ from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import check_columns, check_schema
 from tidegate.sinks.failures import condition_of
-from tidegate.sinks.iceberg.ownership import add_owner, by_others, check_owner
-from tidegate.sinks.iceberg.receipts import carries, head_and_receipts, is_current, offsets_added, offsets_read, receipts_where
+from tidegate.sinks.iceberg.receipts import (
+    add_owner,
+    by_others,
+    carries,
+    check_owner,
+    head_and_receipts,
+    is_current,
+    offsets_added,
+    offsets_read,
+    receipts_where,
+)
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
 from tidegate.sinks.iceberg.summary import KEPT, LAST, OWNED, OWNER
-from tidegate.sinks.identity import Identity
-from tidegate.sinks.origin import any_of
+from tidegate.sinks.identity import Identity, any_of
 from tidegate.sinks.port import Phases
 
 log = logging.getLogger(__name__)

@@ -30,11 +30,11 @@ from pyspark.sql import SparkSession
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.model.ranges import total_count
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
-from tidegate.sinks.registry import maintain
+from tidegate.sinks import maintain
 from tidegate.spark import kafka_source
 from tidegate.spark.errors import translated
 from tidegate.spark.load import load_range
-from tidegate.spark.redaction import REDACTION, with_ours
+from tidegate.spark.settings import REDACTION, with_ours
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -87,7 +87,7 @@ def maintain_table(job: MaintenanceJob) -> Maintained:
     """The step of maintenance, as `run` does a load.
 
     Raises:
-        TidegateError: see `tidegate.sinks.registry.maintain`.
+        TidegateError: see `tidegate.sinks.maintain`.
     """
     say(f"{job.step} of {job.table}")
     with (

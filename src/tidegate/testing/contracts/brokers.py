@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 
-from tidegate.core.config.patterns import INTERNAL_TOPICS, WARM_UP_TOPIC
+from tidegate.core.config.names import INTERNAL_TOPICS, WARM_UP_TOPIC
 from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import begins
