@@ -14,9 +14,7 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from tidegate.spark.settings import REDACTION
-
-from tidegate.spark import shared_code
+from tidegate.spark.settings import REDACTION, SHARED_CODE_PROPERTIES
 from tidegate_local import sockets
 from tidegate_local.process import Server, write_private
 
@@ -130,7 +128,7 @@ def spark_connect(
         "spark.app.name": "tidegate-connect",
         "spark.connect.grpc.binding.address": sockets.LOOPBACK,
         "spark.connect.grpc.binding.port": str(port),
-        **shared_code.PROPERTIES,
+        **SHARED_CODE_PROPERTIES,
     }
     argv = [str(spark_home / "bin" / "spark-submit"), "--class", SERVER_CLASS]
     for key, value in settings.items():

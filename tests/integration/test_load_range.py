@@ -17,7 +17,6 @@ from unittest import mock
 import confluent_kafka as ck
 import pytest
 from pyspark.sql.connect.logging import logger
-from tidegate.spark.settings import age_s
 
 from tests.integration.loading import SPARK_JOBS, load, new_topic, rows
 from tests.records import changed
@@ -34,10 +33,11 @@ from tidegate.core.model.ranges import OffsetRange, total_count
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Observed
 from tidegate.formats import python_workers
-from tidegate.spark import age
+from tidegate.spark import settings
 from tidegate.spark.kafka_source import read_ranges
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect, interrupt
+from tidegate.spark.settings import age_s
 from tidegate_local.platform import Platform
 
 SECRET = "hush-hush-4711"  # noqa: S105 - not one
@@ -134,7 +134,7 @@ def test_the_age_of_spark_costs_no_round_trip(platform: Platform, monkeypatch: p
         monkeypatch.setattr(stub, "Config", asked)
         known = age_s(spark)
         asked.assert_not_called()
-        monkeypatch.setattr(age, "_known", {})
+        monkeypatch.setattr(settings, "_starts", {})
         again = age_s(spark)
         assert known is not None
         assert again is not None

@@ -15,7 +15,7 @@ from pyspark.sql.connect.proto.base_pb2 import CloneSessionRequest, CloneSession
 from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.model.errors import RequestError, TidegateError
-from tidegate.spark import session, shared_code
+from tidegate.spark import session
 from tidegate.spark.session import connect
 from tidegate_local.platform import Platform
 
@@ -47,7 +47,7 @@ def test_a_query_is_compiled_in_the_first_session_only(platform: Platform, monke
         return found
 
     assert compiled_by_two() == [True, False]
-    monkeypatch.setattr(shared_code, "PROPERTIES", {"spark.tidegate.unknown": "true"})
+    monkeypatch.setattr(session, "SHARED_CODE_PROPERTIES", {"spark.tidegate.unknown": "true"})
     assert compiled_by_two() == [True, True]
 
 

@@ -40,7 +40,7 @@ from tidegate.core.state.receipt import Observed
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.table import IcebergTable
 from tidegate.sinks.identity import ByOrigin
-from tidegate.spark import age
+from tidegate.spark import settings
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import FAILED
 
@@ -200,16 +200,16 @@ def test_a_write_that_is_tried_again_counts_its_own_rows(
 def test_an_answer_says_how_old_spark_was(load: Load, job: Job, spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
     """When the load began, also where it found that it had landed before; clocks that differ make no negative age."""
     started = spark.sparkContext.startTime / 1000
-    monkeypatch.setattr(age, "time", SimpleNamespace(time=lambda: started + 7))
+    monkeypatch.setattr(settings, "time", SimpleNamespace(time=lambda: started + 7))
     assert load(job(0, 5)).spark_age_s == 7
-    monkeypatch.setattr(age, "time", SimpleNamespace(time=lambda: started - 7))
+    monkeypatch.setattr(settings, "time", SimpleNamespace(time=lambda: started - 7))
     again = load(job(0, 5))
     assert (again.landed_before, again.spark_age_s, again.cold) == (True, 0, True)
 
 
 def test_a_spark_that_does_not_say_when_it_started_fails_no_load(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """The age is a mark in the pages."""
-    monkeypatch.setattr(age, "STARTED", "spark.tidegate.unknown")
+    monkeypatch.setattr(settings, "APP_STARTED", "spark.tidegate.unknown")
     result = load(job(0, 5))
     assert (result.spark_age_s, result.cold) == (None, False)
 

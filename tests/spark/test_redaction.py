@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+
 from tidegate.spark.settings import OPTION_IN_TEXT, REDACTION, with_ours
 
 

@@ -22,7 +22,7 @@ import tidegate.sinks.iceberg.catalog
 from tests.unit.test_admission import World
 from tests.unit.test_airflow_remote_api import api
 from tests.unit.test_rename import move_owner
-from tidegate.cli import announce, commands, extras_with, main, rename
+from tidegate.cli import commands, extras_with, main, schedule
 from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
 from tidegate.core.model.errors import ConfigError, KafkaError, PlatformError, RequestError
 from tidegate.core.state.ledger import Ledger
@@ -51,9 +51,9 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> Command:
             return httpx.Response(200, json={"assets": assets, "total_entries": len(assets)})
 
         with api(answer) as client:
-            monkeypatch.setattr(announce, "open_remote", lambda _: nullcontext(SimpleNamespace(api=client)))
-            monkeypatch.setattr(announce, "the_pipeline", lambda *_: pipeline)
-            return CliRunner().invoke(announce.app, ["p", *words]), posted
+            monkeypatch.setattr(schedule, "open_remote", lambda _: nullcontext(SimpleNamespace(api=client)))
+            monkeypatch.setattr(schedule, "the_pipeline", lambda *_: pipeline)
+            return CliRunner().invoke(schedule.app, ["announce", "p", *words]), posted
 
     return command
 
@@ -125,7 +125,7 @@ class FakeRemote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
-    monkeypatch.setattr(rename, "open_remote", lambda _: nullcontext(made))
+    monkeypatch.setattr(schedule, "open_remote", lambda _: nullcontext(made))
     monkeypatch.setattr(tidegate.sinks.iceberg.catalog, "move_owner", lambda _, old, new: move_owner(made.sink, old, new))
     return made
 

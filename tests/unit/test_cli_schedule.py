@@ -18,7 +18,7 @@ from typer.testing import CliRunner, Result
 from tests.records import changed, cursor_of, range_of
 from tests.unit.loads import P0, receipt
 from tests.unit.world import in_turn
-from tidegate.cli import check, commands, ledger, repair, schedule, shared, verify
+from tidegate.cli import check, commands, ledger, schedule, shared, verify
 from tidegate.cli.replay import Ended
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import RequestError, SinkUnavailable, StateError
@@ -104,7 +104,7 @@ class FakeRemote:
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
-    for module in (schedule, ledger, repair, verify, receivers):
+    for module in (schedule, ledger, verify, receivers):
         monkeypatch.setattr(module, "open_remote", lambda _: contextlib.nullcontext(made))
         monkeypatch.setattr(module, "the_pipeline", lambda *_: made.pipeline, raising=False)
     monkeypatch.setattr(schedule, "now_ms", lambda: 20_010)
@@ -271,7 +271,7 @@ def test_a_reload_loads_what_is_missing(remote: FakeRemote, monkeypatch: pytest.
         remote.sink.found.append(replace(missing.of(replay="again"), snapshot=900))
         return ended
 
-    monkeypatch.setattr(repair, "follow", follow)
+    monkeypatch.setattr(ledger, "follow", follow)
     lost = json.loads(run("ledger", "reload", "p", "--dry-run", "--json").stdout)["missing"]
     told = run("ledger", "reload", "p", "--json")
     assert told.exit_code == code

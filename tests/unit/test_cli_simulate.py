@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.records import changed, cursor_of
-from tidegate.cli import commands, plots, shared, simulate
+from tidegate.cli import commands, shared, simulate
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
@@ -177,7 +177,7 @@ def test_without_matplotlib_a_plot_is_refused_and_all_else_works(monkeypatch: py
     """The message names the extra."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(RequestError, match=r"needs matplotlib.*pip install matplotlib"):
-        plots.open_plot(Path("x.png"))
+        simulate.open_plot(Path("x.png"))
     assert run(*GIVEN).exit_code == 0
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import pytest
 import yaml
-from tidegate.spark.settings import PROPERTIES
 
 import tidegate
+from tidegate.spark.settings import SHARED_CODE_PROPERTIES
 from tidegate_local import broker, spark_connect
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -169,7 +169,9 @@ def test_connections_name_services_and_the_ports_they_listen_on() -> None:
     listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"INTERNAL://{kafka['extra']['bootstrap.servers']}," in listeners
     assert connect["host"] in SERVICES
-    assert {f"spark.connect.grpc.binding.port={connect['port']}", *(f"{k}={v}" for k, v in PROPERTIES.items())} <= {*server}
+    assert {f"spark.connect.grpc.binding.port={connect['port']}", *(f"{k}={v}" for k, v in SHARED_CODE_PROPERTIES.items())} <= {
+        *server
+    }
     master = f"{submit['host']}:{submit['port']}"
     assert master in server
     assert master in SERVICES["spark-worker"]["command"]

@@ -1,9 +1,9 @@
-"""The plan of the next run, the lag, and what an operator accepts."""
+"""The plan of the next run, the lag, and what an operator does to a schedule: accept, announce, rename."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +15,7 @@ from tidegate.cli.shared import (
     AsJson,
     Name,
     Project,
+    err,
     in_time,
     now_ms,
     open_remote,
@@ -22,22 +23,32 @@ from tidegate.cli.shared import (
     print_table,
     refuse_while_running,
     show_page,
+    show_progress,
     the_pipeline,
+    time_of,
 )
 from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
+from tidegate.core.model.errors import ConfigError, RequestError, TidegateError
+from tidegate.core.model.hours import floored, key_of
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.uris import ranges_page
 from tidegate.core.planning.accept import accept_foreign, accept_loss, accept_recreated, accept_table, missing_by
 from tidegate.core.planning.evidence import read_evidence
 from tidegate.core.planning.plan import Skip
+from tidegate.core.planning.rename import rename
 from tidegate.core.planning.run import Planned, Request, plan_batch
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ledger import Ledger
+from tidegate.pipelines import load_pipelines, pipelines_of
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote
 
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
+MOST_HOURS = 24 * 366
+"""Hours of one announcement: each is an event, and with it a run of every DAG that listens."""
 
 app = typer.Typer()
 accept = typer.Typer(
@@ -224,3 +235,94 @@ def accept_recreated_command(pipeline: Name, topic: Topic, project: Project = HE
         f"accepted for batch {accepted.seq} of {this.name}: topic {topic} starts anew, with id {accepted.recreated[topic]}"
     )
     out.print("rows of the old topic are replaced where the new one has the same offsets", style="yellow")
+
+
+@app.command()
+def announce(
+    pipeline: Name,
+    project: Project = HERE,
+    *,
+    since: Annotated[str, typer.Option(help="the first hour, or day: such as 2013-03-01 or 2013-03-01T12:00Z")],
+    until: Annotated[str, typer.Option(help="the time at which the last one has ended; at most now")],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be announced; announce nothing")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Announce hours (or days) of a pipeline, whose file has `announce`: the DAGs that are scheduled on them run for each.
+
+    For hours that a task has left out, since they were too many or too old. The pipeline's own state does not change.
+    """
+    this = the_pipeline(project, pipeline)
+    if this.announce is None:
+        raise RequestError(f"{this.name} announces no hours", fix="Set `announce: {}` in the pipeline's file")
+    period_ms = this.announce.period_ms
+    begin, end = floored(time_of(since), period_ms), floored(time_of(until), period_ms)
+    if not begin < end <= now_ms():
+        raise RequestError(
+            f"no whole {this.announce.every} lies between {since} and {until}, or it has not ended",
+            fix="Give --since an earlier time than --until, and --until one that has passed",
+        )
+    periods = range(begin, end, period_ms)
+    if len(periods) > MOST_HOURS:
+        raise RequestError(
+            f"{len(periods):,} {this.announce.every}s are too many at once", fix=f"Announce at most {MOST_HOURS:,}"
+        )
+    keys = [key_of(at) for at in periods]
+    if not dry_run:
+        with open_remote(project) as remote, show_progress() as progress:
+            for done, _ in enumerate(remote.api.announce(this.hours_asset, keys, {"pipeline": this.name}), 1):
+                progress("announcing", done, len(keys))
+    if as_json:
+        out.print_json(json.dumps({"pipeline": this.name, "asset": this.hours_asset, "keys": keys, "dry_run": dry_run}))
+    else:
+        what = f"{len(keys)} {this.announce.every}{'s' if len(keys) > 1 else ''}: {keys[0]} to {keys[-1]}"
+        out.print(f"{'would announce' if dry_run else 'announced'} {what}", markup=False)
+
+
+@app.command("rename")
+def rename_command(
+    old: Annotated[str, typer.Argument(help="name that the pipeline had", metavar="OLD")],
+    new: Annotated[str, typer.Argument(help="name that its file has now", metavar="NEW")],
+    project: Project = HERE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let a pipeline whose file was renamed go on where it was: its saved state, its part of the table and its group move.
+
+    Rename the file first. A rename that was interrupted is finished by running the command again.
+    """
+    from tidegate.sinks.iceberg.catalog import move_owner  # noqa: PLC0415
+
+    folder = pipelines_of(project)
+    if (folder / f"{old}.yaml").exists():
+        taken = (folder / f"{new}.yaml").exists()
+        fix = f"{new} is a pipeline too: choose another name" if taken else f"Rename the file to {new}.yaml first"
+        raise RequestError(f"{old}.yaml is still there, so {old} is a pipeline", fix=fix)
+    this = the_pipeline(project, new)
+    beside = load_pipelines(folder)[folder / f"{new}.yaml"]
+    if isinstance(beside, ConfigError):
+        raise beside
+    with open_remote(project) as remote:
+        for pipeline in (replace(this, name=old), this):
+            for dag in (pipeline.name, pipeline.replay_dag, pipeline.maintain_dag):
+                refuse_while_running(remote, replace(this, name=dag), "a pipeline is renamed only while nothing runs")
+        moved = rename(old, this, store=remote.store, sink=remote.reader(this), move_owner=move_owner)
+        saved = Ledger(remote.store, new)
+        cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new, seq=0)
+        if this.group is None and cursor.at.offsets:
+            try:
+                from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415
+
+                commit_offsets(remote.kafka(this), this.consumer_group, cursor.at.offsets)
+            except TidegateError as error:
+                err.print(f"group {this.consumer_group} shows the next commit only: {error}", style="yellow", markup=False)
+    if as_json:
+        out.print_json(json.dumps({"old": old, "new": new, "moved": moved, "seq": cursor.seq}))
+        return
+    done = f"{moved} saved values moved" if moved else "it was done before"
+    out.print(f"{old} is {new} now ({done}): its next batch is {cursor.seq + 1}", markup=False)
+    out.print(
+        f"Its DAG is a new one, which Airflow creates paused: `airflow dags unpause {new}` starts its schedule", markup=False
+    )
+    out.print(
+        f"Airflow keeps the runs of {old} until its DAG is deleted; `tidegate check` names the files that still name {old}"
+    )

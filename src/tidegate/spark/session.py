@@ -20,9 +20,18 @@ from pyspark.sql.connect.session import SparkSession as ConnectSession
 
 from tidegate.core.model.errors import RequestError
 from tidegate.sinks.failures import grpc_status
-from tidegate.spark import age, kafka_source, shared_code
+from tidegate.spark import kafka_source
 from tidegate.spark.errors import translated
-from tidegate.spark.settings import OPTION_IN_TEXT, STRING_REGEX, with_ours
+from tidegate.spark.settings import (
+    APP_STARTED,
+    OPTION_IN_TEXT,
+    SHARED_CODE,
+    SHARED_CODE_PROPERTIES,
+    SHARED_CODE_SETTINGS,
+    STRING_REGEX,
+    remember_start,
+    with_ours,
+)
 
 log = logging.getLogger(__name__)
 
@@ -75,19 +84,19 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
         session = opened.enter_context(_patient(ConnectSession.builder.channelBuilder(channel).create()))
         # The first call: if the server is away or refuses the credentials, it fails here, before any work.
         with translated(server=channel.host):
-            asked = [(key, None) for key in (age.STARTED, STRING_REGEX, *shared_code.PROPERTIES)]
+            asked = [(key, None) for key in (APP_STARTED, STRING_REGEX, *SHARED_CODE_PROPERTIES)]
             started, theirs, *found = session.client.get_config_with_defaults(*asked)
-            shares = [(value or "").lower() for value in found] == [*shared_code.PROPERTIES.values()]
+            shares = [(value or "").lower() for value in found] == [*SHARED_CODE_PROPERTIES.values()]
             settings = {STRING_REGEX: with_ours(theirs, OPTION_IN_TEXT), **kafka_source.SETTINGS}
             # all of them in one round trip: the public method makes one of each
-            session.conf._set_all({**settings, **(shared_code.SETTINGS if shares else {})}, silent=False)  # noqa: SLF001
+            session.conf._set_all({**settings, **(SHARED_CODE_SETTINGS if shares else {})}, silent=False)  # noqa: SLF001
             clone = _clone(session) if shares else None
             if clone is not None:
                 first, session = session, opened.enter_context(_patient(clone))
                 _close(first)  # before the clone is the active session: pyspark keeps the one that it has
                 ConnectSession._set_default_and_active_session(session)  # noqa: SLF001 - as `create` does
                 log.info("the session uses the code that others have compiled, and adds no artifacts")
-        age.remember(session, started)
+        remember_start(session, started)
         session.addTag(name.replace(",", "_"))
         yield cast("SparkSession", session)  # one API, two classes without a common type
 
@@ -109,7 +118,7 @@ def _clone(session: ConnectSession) -> ConnectSession | None:
     except Exception as error:
         if grpc_status(error) != "UNIMPLEMENTED":
             raise
-        log.warning("the server has %s, but sessions share code only from Spark 4.1 on", shared_code.SWITCH)
+        log.warning("the server has %s, but sessions share code only from Spark 4.1 on", SHARED_CODE)
         return None
     clone.release_session_on_close = True  # which pyspark's clone lacks, so that the server would keep it
     clone.client.add_artifacts = _refuse_artifacts  # type: ignore[method-assign]
@@ -121,7 +130,7 @@ def _refuse_artifacts(*_paths: str, **_kinds: bool) -> None:
     raise RequestError(
         "sessions of this Spark Connect server share their code, and cannot add artifacts",
         fix="Import what a transform needs from its own folder, whose functions travel with the plan, or install it where "
-        f"Spark's Python workers run. Or start the server without {shared_code.SWITCH}",
+        f"Spark's Python workers run. Or start the server without {SHARED_CODE}",
     )
 
 

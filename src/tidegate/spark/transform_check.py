@@ -1,8 +1,8 @@
 """Whether transforms can be imported and found, without importing them in this process.
 
-A transform's module is the user's code: it may fail, end the process, or never return. So a process of its own
-(`tidegate.spark.transform_check`) imports the modules and reports one transform after the other. A transform that ends or blocks that
-process is reported as broken, and another process checks the rest.
+A transform's module is the user's code: it may fail, end the process, or never return. So a process of its own imports the
+modules (`python -m tidegate.spark.transform_check FOLDER ANSWERS NAME...`) and reports one transform after the other. A
+transform that ends or blocks that process is reported as broken, and another process checks the rest.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+
+from tidegate.core.model.errors import TidegateError
 
 TIMEOUT_S = 60.0
 """For all transforms that one process imports; pyspark itself takes about two seconds."""
@@ -56,3 +58,32 @@ def _probe(names: Sequence[str], spark_jobs: Path, timeout_s: float) -> tuple[di
         except subprocess.TimeoutExpired:
             how = f"does not end within {timeout_s:g} s"
         return dict(json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines()), how
+
+
+NEEDS_SESSION = ("NO_ACTIVE_OR_DEFAULT_SESSION", "SESSION_OR_CONTEXT_NOT_EXISTS")
+
+
+def find_each(folder: Path, answers: Path, names: list[str]) -> None:
+    """Find every transform in the folder, in this process.
+
+    Its fault is added to the file of answers at once, as one line of JSON, `[name, fault or null]`.
+    """
+    from tidegate.spark.transforms import find_transform  # noqa: PLC0415 - imports pyspark
+
+    for name in names:
+        try:
+            find_transform(name, folder)
+            fault = None
+        except TidegateError as error:
+            fault = None if _needs_session(error.__cause__) else str(error)
+        with answers.open("a", encoding="utf-8") as file:
+            file.write(json.dumps([name, fault]) + "\n")
+
+
+def _needs_session(error: BaseException | None) -> bool:
+    """Whether the import fails for want of a Spark session, which a load has before it imports a transform."""
+    return error is not None and getattr(error, "getCondition", str)() in NEEDS_SESSION
+
+
+if __name__ == "__main__":
+    find_each(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
