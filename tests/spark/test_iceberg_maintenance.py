@@ -56,7 +56,7 @@ def test_a_replay_after_compaction_leaves_one_copy(
     spark: SparkSession, loaded: str, load: Load, job: Job, span: tuple[int, int]
 ) -> None:
     """Over all, over one old batch, and through old batches; compaction itself changes no row."""
-    assert compact(spark, loaded, Maintenance()).size > 0
+    assert compact(spark, loaded, Maintenance())["rewritten_bytes_count"] > 0
     assert len(files_of(loaded)) == 1
     assert offsets_in(loaded) == list(range(24))
     load(changed(job(*span, seq=0), replay="again"))

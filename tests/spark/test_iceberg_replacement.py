@@ -17,7 +17,7 @@ from tidegate.core.model.errors import SinkConflict
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import Write
 from tidegate.sinks.iceberg.history import IcebergReader
-from tidegate.sinks.iceberg.replacement import Cut
+from tidegate.sinks.iceberg.replacement import Cut, find_cut
 from tidegate.sinks.iceberg.summary import row_counts
 from tidegate.sinks.iceberg.table import IcebergTable
 from tidegate.sinks.identity import ByOrigin
@@ -48,7 +48,7 @@ def put(spark: SparkSession, table: str, reader: IcebergReader) -> Put:
         if not spark.catalog.tableExists(table):
             sink.create(rows.schema, ByOrigin(ranges), "p")
         before = len(commits(table))
-        cut = sink.find_cut(ByOrigin(ranges))
+        cut = find_cut(spark, table, ByOrigin(ranges))
         sink.overwrite(rows, ByOrigin(ranges), load_of(ranges), cut)
         assert len(commits(table)) == before + 1
         return cut
@@ -259,7 +259,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
             f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
         ).collect(),
     ):
-        cut = sink.find_cut(ByOrigin([replay]))
+        cut = find_cut(spark, table, ByOrigin([replay]))
         assert cut is not None
         others()
         before = held(table)
@@ -267,7 +267,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
             replace(cut)
         assert isinstance(translate(caught.value), SinkConflict)
         assert held(table) == before
-    cut = sink.find_cut(ByOrigin([replay]))
+    cut = find_cut(spark, table, ByOrigin([replay]))
     put(3, at(10, 20), at(0, 5, partition=1))
     replace(cut)
     new = marks((3, at(10, 20)), (3, at(0, 5, partition=1)))

@@ -38,6 +38,7 @@ from tidegate.core.planning.admission import check_origins
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed
 from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.replacement import find_cut
 from tidegate.sinks.iceberg.table import IcebergTable
 from tidegate.sinks.identity import ByOrigin
 from tidegate.spark import settings
@@ -54,10 +55,10 @@ def test_a_load_that_meets_others_each_time_gives_up_without_writing(
 ) -> None:
     """A look that is always outdated: a named error, retryable, and the table as it was."""
     load(job(0, 10))
-    stale = IcebergTable(spark, table).find_cut(ByOrigin([OffsetRange("orders", 0, 5, 15)]))
+    stale = find_cut(spark, table, ByOrigin([OffsetRange("orders", 0, 5, 15)]))
     load(job(0, 10, redo=True, transform="shapes:odd"))
     commits = sink.commits(table)
-    monkeypatch.setattr(IcebergTable, "find_cut", lambda *_: stale)
+    monkeypatch.setattr("tidegate.sinks.iceberg.table.find_cut", lambda *_: stale)
     monkeypatch.setattr(tidegate.spark.load, "TRIES", 3)
     with pytest.raises(SinkConflict) as caught:
         load(job(5, 15, seq=1))

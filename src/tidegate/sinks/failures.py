@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tidegate.core.model.errors import TidegateError
 
@@ -16,19 +16,13 @@ LOOKED_UP = "the saved range stays, and the next try looks in the sink before it
 """Part of the fix of every error after which a write may have landed."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rule:
-    """One kind of failure: what its text holds, the error it is, what happened and what to do."""
+class Rule(NamedTuple):
+    """One kind of failure: what is searched in its text (a regular expression), the error it is, what happened, what to do."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     error: type[TidegateError]
     message: str
     fix: str
-
-
-def rule(pattern: str, error: type[TidegateError], message: str, fix: str) -> Rule:
-    """A rule of a regular expression that is searched in the text."""
-    return Rule(pattern=re.compile(pattern), error=error, message=message, fix=fix)
 
 
 _CALL = re.compile(

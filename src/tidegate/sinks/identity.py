@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Protocol
+from typing import ClassVar, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -27,6 +27,9 @@ from tidegate.sinks.failures import ORIGIN_BROKEN
 
 ORIGIN: dict[str, DataType] = {TOPIC: StringType(), PARTITION: IntegerType(), OFFSET: LongType()}
 """The origin columns and their types."""
+LAST_OFFSET = 2**63 - 1
+LONGEST_FOLDER = 255
+"""Bytes of a folder's name, in most file systems. A topic has 249 at most, none of which is written as several."""
 
 
 def inside(ranges: Sequence[OffsetRange]) -> Column:
@@ -48,16 +51,6 @@ def any_of(conditions: Iterable[Column]) -> Column:
         pairs = zip(branches[::2], branches[1::2], strict=False)
         branches = [left | right for left, right in pairs] + branches[len(branches) & ~1 :]
     return branches[0]
-
-
-def guard_origin(rows: DataFrame, ranges: Sequence[OffsetRange]) -> DataFrame:
-    """The same rows; a row whose origin is null or outside the ranges fails the job when it is written."""
-    topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
-    message = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
-    broken = F.raise_error(message).cast("long")
-    offset = F.col(OFFSET)
-    listed = reaching(ranges, F.col(TOPIC), F.col(PARTITION), offset, offset)
-    return rows.withColumn(OFFSET, F.when(listed, offset).otherwise(broken))
 
 
 def reaching(ranges: Sequence[OffsetRange], topic: Column, partition: Column, first: Column, last: Column) -> Column:
@@ -84,84 +77,6 @@ def _longs(numbers: Iterable[int]) -> Column:
     return F.array(*(F.lit(number) for number in numbers)).cast("array<long>")
 
 
-def check_origin_columns(schema: StructType, transform: str) -> None:
-    """Refuse a transform's output that does not carry the origin columns with their types.
-
-    Raises:
-        TransformError: one of them is missing, or of another type.
-    """
-    types = {f.name: f.dataType for f in schema.fields}
-    for name, expected in ORIGIN.items():
-        if name not in types:
-            raise TransformError(
-                f"transform {transform} drops the origin column {name}",
-                fix=f"Select {', '.join(ORIGIN)} too: each row carries the origin of its record",
-                transform=transform,
-                column=name,
-            )
-        if types[name] != expected:
-            raise TransformError(
-                f"transform {transform} makes {name} a {types[name].simpleString()}, it is a {expected.simpleString()}",
-                fix=f"Carry {', '.join(ORIGIN)} through unchanged",
-                transform=transform,
-                column=name,
-            )
-
-
-LAST_OFFSET = 2**63 - 1
-LONGEST_FOLDER = 255
-"""Bytes of a folder's name, in most file systems. A topic has 249 at most, none of which is written as several."""
-
-
-class Identity(Protocol):
-    """What a load replaces.
-
-    `columns` are those that identify a row, with their types.
-    """
-
-    columns: ClassVar[Mapping[str, DataType]]
-
-    @property
-    def partitioned_by(self) -> tuple[str, ...]:
-        """Those of the columns that a new table is partitioned by."""
-
-    @property
-    def boxes(self) -> tuple[Box, ...]:
-        """The rows as boxes over `columns`; at least one."""
-
-    def inside(self) -> Column:
-        """True for these rows, false or null for every other row."""
-
-    def before(self) -> Column:
-        """True for rows that come before these ones in their place."""
-
-    def since(self) -> Column:
-        """True for these rows, and for those that come after them in their places, also where it has a place and no rows."""
-
-    def follows(self, load: Load) -> bool:
-        """Whether all these rows come after those of a load, in its places."""
-
-    def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
-        """Whether rows between bounds of `columns`, in one place, may be among these ones."""
-
-    def check(self, schema: StructType, transform: str) -> StructType:
-        """The schema of the rows to write, by the schema of the rows that the transform makes.
-
-        Raises:
-            TransformError: the transform drops or changes the columns that identify a row, or makes the library's own.
-        """
-
-    def check_kind(self, held: Sequence[str], table: str) -> None:
-        """Refuse a table whose columns show that its rows are identified in the other way.
-
-        Raises:
-            SinkMisfit: they are.
-        """
-
-    def marked(self, rows: DataFrame) -> DataFrame:
-        """The rows that the transform made, as they are written: a row that is not of this identity fails the job."""
-
-
 @dataclass(frozen=True)
 class ByOrigin:
     """The rows of the records of these ranges; one range a partition, at least one of them not empty."""
@@ -178,39 +93,68 @@ class ByOrigin:
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """See `Identity`, as all that follows."""
+        """The rows as boxes over `columns`; at least one."""
         return boxes_of(self.ranges)
 
     def inside(self) -> Column:
-        """By topic, partition and offset."""
+        """True for these rows, false or null for every other row."""
         return inside(self.ranges)
 
     def before(self) -> Column:
-        """Lower offsets of the same partitions."""
+        """True for rows that come before these ones in their place: lower offsets of the same partitions."""
         return inside([OffsetRange(r.topic, r.partition, 0, r.from_offset) for r in self.ranges])
 
     def since(self) -> Column:
-        """Also higher offsets of the same partitions."""
+        """True for these rows, and for those that come after them in their places, also where it has a place and no rows."""
         return inside([OffsetRange(r.topic, r.partition, r.from_offset, LAST_OFFSET) for r in self.ranges])
 
     def follows(self, load: Load) -> bool:
-        """Each range, also one without offsets, begins at or after the end of the load's range of that partition."""
+        """Whether all these rows come after those of a load, in its places.
+
+        Each range, also one without offsets, begins at or after the end of the load's range of that partition.
+        """
         ends = {r.topic_partition: r.until_offset for r in load.ranges}
         return all(ends.get(r.topic_partition, LAST_OFFSET) <= r.from_offset for r in self.ranges)
 
     def touching(self, lower: Mapping[str, Column], upper: Mapping[str, Column]) -> Column:
-        """The generated code is the same for every batch, so that Spark compiles it once; see `reaching`."""
+        """Whether rows between bounds of `columns`, in one place, may be among these ones.
+
+        The generated code is the same for every batch, so that Spark compiles it once; see `reaching`.
+        """
         topic, partition, offset = ORIGIN
         return reaching(self.ranges, lower[topic], lower[partition], lower[offset], upper[offset])
 
     def check(self, schema: StructType, transform: str) -> StructType:
-        """Each row carries the origin of its record."""
-        check_origin_columns(schema, transform)
+        """The schema of the rows to write, by that of the rows that the transform makes, which carry the origin columns.
+
+        Raises:
+            TransformError: it drops one or makes it of another type, or makes the library's own column.
+        """
+        types = {f.name: f.dataType for f in schema.fields}
+        for name, expected in ORIGIN.items():
+            if name not in types:
+                raise TransformError(
+                    f"transform {transform} drops the origin column {name}",
+                    fix=f"Select {', '.join(ORIGIN)} too: each row carries the origin of its record",
+                    transform=transform,
+                    column=name,
+                )
+            if types[name] != expected:
+                raise TransformError(
+                    f"transform {transform} makes {name} a {types[name].simpleString()}, it is a {expected.simpleString()}",
+                    fix=f"Carry {', '.join(ORIGIN)} through unchanged",
+                    transform=transform,
+                    column=name,
+                )
         _check_no_batch(schema, transform)
         return schema
 
     def check_kind(self, held: Sequence[str], table: str) -> None:
-        """Refuse a table of batches, and one without the columns, which must not be added where they were renamed."""
+        """Refuse a table of batches, and one without the columns, which must not be added where they were renamed.
+
+        Raises:
+            SinkMisfit: it is one.
+        """
         if BATCH in held:
             raise _other_kind(table, "batch", "origin")
         missing = [name for name in ORIGIN if name not in held]
@@ -223,13 +167,18 @@ class ByOrigin:
             )
 
     def marked(self, rows: DataFrame) -> DataFrame:
-        """Guarded: a row of another origin fails the job."""
-        return guard_origin(rows, self.ranges)
+        """The rows that the transform made, as they are written: one whose origin is not in the ranges fails the job."""
+        topic, partition, offset = (F.coalesce(F.col(name).cast("string"), F.lit("null")) for name in ORIGIN)
+        message = F.concat(F.lit(f"{ORIGIN_BROKEN} "), topic, F.lit("-"), partition, F.lit(" at offset "), offset)
+        broken = F.raise_error(message).cast("long")
+        offset = F.col(OFFSET)
+        listed = reaching(self.ranges, F.col(TOPIC), F.col(PARTITION), offset, offset)
+        return rows.withColumn(OFFSET, F.when(listed, offset).otherwise(broken))
 
 
 @dataclass(frozen=True)
 class ByBatch:
-    """The rows that one batch made."""
+    """The rows that one batch made. Its methods say what those of `ByOrigin` say."""
 
     batch: int
     columns: ClassVar[Mapping[str, DataType]] = {BATCH: LongType()}
@@ -241,7 +190,7 @@ class ByBatch:
 
     @property
     def boxes(self) -> tuple[Box, ...]:
-        """See `Identity`, as all that follows."""
+        """The batch."""
         return (Box(((self.batch, self.batch),)),)
 
     def inside(self) -> Column:
@@ -279,7 +228,11 @@ class ByBatch:
         return rows.withColumn(BATCH, F.lit(self.batch).cast("long"))
 
 
-def identity_of(job: LoadJob) -> ByOrigin | ByBatch:
+Identity: TypeAlias = ByOrigin | ByBatch
+"""What a load replaces. `columns` are those that identify a row, with their types."""
+
+
+def identity_of(job: LoadJob) -> Identity:
     """What a job replaces."""
     batch = job.load.batch
     return ByOrigin(job.load.ranges) if batch is None else ByBatch(batch)

@@ -30,7 +30,7 @@ from tidegate.core.model.errors import (
     TopicNotFound,
     TransformError,
 )
-from tidegate.sinks.failures import LOOKED_UP, ORIGIN_BROKEN, first_line, grpc_status, rule, text_of
+from tidegate.sinks.failures import LOOKED_UP, ORIGIN_BROKEN, Rule, first_line, grpc_status, text_of
 from tidegate.sinks.iceberg import errors as iceberg
 
 _SMALLER = (
@@ -43,19 +43,19 @@ FAILED = "the Spark job failed:"
 NO_VALUE = "a row has no value in a column that the table requires"
 
 RULES = (
-    rule(
+    Rule(
         re.escape(ORIGIN_BROKEN) + r" (\S+ at offset \w+)",
         TransformError,
         "the transform made a row whose origin columns are not those of a record of this range",
         "Carry the origin columns of each record through the transform unchanged",
     ),
-    rule(
+    Rule(
         r"No space left on device|disk quota exceeded|SQLITE_FULL|database or disk is full",
         SinkFull,
         "no space is left where Spark or the table writes",
         f"Free space on that disk and clear the task with those after it; {LOOKED_UP}",
     ),
-    rule(
+    Rule(
         r"Java heap space|OutOfMemoryError|GC overhead limit exceeded|UNABLE_TO_ACQUIRE_MEMORY"
         r"|Requested array size exceeds VM limit|Cannot allocate memory|[Nn]ot enough memory|Metaspace|OOMKilled"
         r"|exceeding (?:physical |virtual )?memory limits",
@@ -63,52 +63,52 @@ RULES = (
         "Spark ran out of memory",
         f"{_SMALLER}, or give Spark more memory (spark.driver.memory, spark.executor.memory)",
     ),
-    rule(
+    Rule(
         r"Total size of serialized results|maxResultSize",
         SparkJobFailed,
         "the results of the job's tasks are larger than the driver accepts",
         f"{_SMALLER}, or raise spark.driver.maxResultSize",
     ),
-    rule(
+    Rule(
         r"ExecutorLostFailure|[Ll]ost executor|Executor heartbeat timed out|Remote RPC client disassociated",
         SparkJobFailed,
         "an executor was lost while the job ran",
         f"{_SMALLER}, and see the executor's log: running out of memory is the usual reason",
     ),
-    rule(
+    Rule(
         r"RESOURCE_EXHAUSTED|larger than max \(\d+ vs\. \d+\)|exceeds maximum size \d+",
         SparkJobFailed,
         "a message between Spark and its client is larger than gRPC allows",
         "Make the transform's plan smaller, or raise spark.connect.grpc.maxInboundMessageSize",
     ),
     *iceberg.REFUSED,
-    rule(
+    Rule(
         r"NULL value appeared in non-nullable field:?\s*([^\s:]+)",
         SinkMisfit,
         NO_VALUE,
         "Let the transform fill the column or leave such rows out, or run ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
     ),
-    rule(
+    Rule(
         r"File name too long",
         SinkMisfit,
         "the folder or file of a partition of the table would have a longer name than the file system takes",
         "Run ALTER TABLE … DROP PARTITION FIELD with the column of the long values, such as _kafka_topic, and clear the task "
         "with those after it",
     ),
-    rule(
+    Rule(
         r"long overflow[\s\S]*(?:KafkaRecordToRowConverter|fromJavaTimestamp)",
         SparkJobFailed,
         "a record's Kafka timestamp is beyond what Spark can hold, such as nanoseconds for milliseconds",
         "Set message.timestamp.after.max.ms of the topic, so that the broker refuses such records, and remove this one with "
         "kafka-delete-records",
     ),
-    rule(
+    Rule(
         r"(Not authorized to access (?:topics|group): \S+)|(?:Topic|Group|Cluster)AuthorizationException",
         KafkaAuthFailed,
         "the broker accepts the credentials, but does not allow reading",
         "Let the user of the Kafka connection Read the topic or group that is named, for example with kafka-acls.sh",
     ),
-    rule(
+    Rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|SSL handshake failed"
         # Kafka's client reports that the token endpoint refuses it
         r"|The response code 40[013] and error response",
@@ -116,7 +116,7 @@ RULES = (
         "the broker refuses the credentials",
         "Correct the Kafka connection's security settings",
     ),
-    rule(
+    Rule(
         r"UnknownTopicOrPartitionException|UnknownTopicOrPartition|does not host this topic-partition"
         r"|Some of the partitions do not exist|Not all specified partitions are assigned"
         # gone between the plan and the load
@@ -126,20 +126,20 @@ RULES = (
         "a topic or partition of the range does not exist on the broker",
         "Create it, or correct source.topics of the pipeline",
     ),
-    rule(
+    Rule(
         r"OffsetOutOfRangeException|OffsetOutOfRange|failOnDataLoss|may have been lost|Cannot fetch offset|KAFKA_DATA_LOSS"
         r"|data has been aged out",
         OffsetsOutOfRange,
         "the range is not in the topic's log (retention deleted it, or the log was truncated)",
         "Run `tidegate plan` with the pipeline's name: it names the lost offsets, and the command that goes on without them",
     ),
-    rule(
+    Rule(
         r"(Cannot fetch record for offset \d+ in \d+ milliseconds)",
         BrokerUnavailable,
         "the broker sent no records in time",
         "Look whether it is busy, or limits its clients by a quota (consumer_byte_rate); the saved range stays",
     ),
-    rule(
+    Rule(
         r"org\.apache\.kafka\.common\.errors\.(?:TimeoutException|DisconnectException|NetworkException)"
         r"|Timed out waiting for a node assignment|No resolvable bootstrap urls|Failed to construct kafka consumer"
         r"|Timeout of \d+ms expired before|Failed to create new KafkaAdminClient",
@@ -148,20 +148,20 @@ RULES = (
         "Start the broker, or correct bootstrap.servers so that Spark reaches it too; the saved range stays",
     ),
     *iceberg.UNANSWERED,
-    rule(
+    Rule(
         r"SparkContext was shut ?down|SparkContext has been shutdown|stopped SparkContext|SparkContext was shut",
         SparkUnavailable,
         "Spark was shut down while it worked",
         f"Start it again; its log says why, and running out of memory is a common reason; {LOOKED_UP}",
     ),
-    rule(
+    Rule(
         # Reported by a server whose context an out-of-memory error has stopped, while its process still runs.
         r"No active or default Spark session found|Application error processing RPC",
         SparkUnavailable,
         "the Spark server answers, but cannot run jobs any more",
         f"Restart it: its log says why, often that it ran out of memory; {LOOKED_UP}",
     ),
-    rule(
+    Rule(
         r"OPERATION_CANCELED|cancelled part of cancelled job|JOB_CANCELLED|Job \d+ cancelled|Query has been cancelled",
         SparkJobFailed,
         "the job was interrupted",
@@ -215,8 +215,7 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
             "the Spark server does not answer, or died with the job", fix=f"Start it; {LOOKED_UP}", **fields
         )
     for each in RULES:
-        match = each.pattern.search(text)
-        if match:
-            detail = match.group(1) if match.re.groups and match.group(1) else first_line(text)
+        if match := re.search(each.pattern, text):
+            detail = (match[1] if match.re.groups else None) or first_line(text)
             return each.error(f"{each.message} ({detail})", fix=each.fix, **fields)
     return None

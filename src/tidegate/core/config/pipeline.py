@@ -230,12 +230,7 @@ class Split(Settings):
     """Most offsets of one Spark task."""
 
     def __post_init__(self) -> None:
-        check_limits(**self.to_json())
-
-    def to_json(self) -> dict[str, int | None]:
-        """JSON-ready."""
-        limits: dict[str, int | None] = asdict(self)
-        return limits
+        check_limits(**asdict(self))
 
 
 @dataclass(frozen=True)
@@ -248,13 +243,9 @@ class Dedupe(Settings):
     key: values.RecordHeader = IDEMPOTENCY_KEY
     """Record header with the key. A record without a key is never left out."""
 
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return asdict(self)
-
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> Dedupe:
-        """The inverse of `to_json`.
+        """The inverse of `asdict`.
 
         Raises:
             KeyError, ValueError, TypeError: the value has another shape.

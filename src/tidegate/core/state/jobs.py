@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -21,7 +21,7 @@ COLD_S = 120
 """Seconds for which a Spark application counts as cold: its first loads take longer, since it loads and compiles its code."""
 
 
-SPLIT = optional(form(Split.to_json, lambda limits: Split(**limits)))
+SPLIT = optional(form(asdict, lambda limits: Split(**limits)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.pipeline import Dedupe
@@ -50,7 +50,7 @@ class Load(Numbered):
     replay: str | None = None
     batch: int | None = None
     beside: Position | None = field(default=None, metadata=optional(POSITION))
-    dedupe: Dedupe | None = field(default=None, metadata=optional(form(Dedupe.to_json, Dedupe.from_json)))
+    dedupe: Dedupe | None = field(default=None, metadata=optional(form(asdict, Dedupe.from_json)))
 
     @property
     def after(self) -> Position | None:
@@ -104,7 +104,7 @@ class Write:
             f"{PREFIX}generation": str(load.generation),
             **({} if load.batch is None else {BATCH_PROPERTY: str(load.batch)}),
             **({} if load.beside is None else {BESIDE: _dumps(fields_to_json(load.beside))}),
-            **({} if load.dedupe is None else {DEDUPE: _dumps(load.dedupe.to_json())}),
+            **({} if load.dedupe is None else {DEDUPE: _dumps(asdict(load.dedupe))}),
         }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tidegate.core.model.errors import SinkConflict, SinkUnavailable, TableLost
-from tidegate.sinks.failures import LOOKED_UP, rule
+from tidegate.sinks.failures import LOOKED_UP, Rule
 
 REFUSED = (
-    rule(
+    Rule(
         # What Iceberg refuses a commit for, when it compares it with the commits since. None of it has landed.
         r"((?:Cannot delete file where some, but not all, rows match filter|Found (?:new )?conflicting (?:deleted? )?files"
         r"|Cannot determine history between starting snapshot|Cannot find snapshot with ID|Missing required files to delete"
@@ -20,7 +20,7 @@ REFUSED = (
 """Commits that were refused, and did not land."""
 
 UNANSWERED = (
-    rule(
+    Rule(
         r"NotFoundException: [^\n]*?(snap-\d+-\d+-[-0-9a-f]+\.avro)",
         TableLost,
         "the table's current state has lost its files, as where a catalog's client repeats a commit that has landed unanswered",
@@ -28,13 +28,13 @@ UNANSWERED = (
         "CATALOG.NAMESPACE.TABLE.snapshots, or, where that is null, `DROP TABLE CATALOG.NAMESPACE.TABLE`, which held nothing "
         "before; and clear the task with those after it: the load writes its rows again",
     ),
-    rule(
+    Rule(
         r"CommitStateUnknownException",
         SinkUnavailable,
         "the catalog did not say whether the commit landed",
         f"Clear the task with those after it once the catalog answers; {LOOKED_UP}",
     ),
-    rule(
+    Rule(
         r"UncheckedSQLException|java\.sql\.SQL\w*Exception|SQLiteException|SQLITE_BUSY|RESTException|ServiceFailureException"
         r"|ServiceUnavailableException|Failed to connect to: jdbc|Cannot initialize JDBC catalog|Failed to refresh the table"
         r"|RuntimeIOException|NotFoundException: (?:Location|File) does not exist",

@@ -14,7 +14,7 @@ from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import EPOCH, MS, utc
 from tidegate.core.state.history import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
-from tidegate.core.state.receipt import PIPELINE, PREFIX, Receipt
+from tidegate.core.state.receipt import PIPELINE, Receipt
 from tidegate.sinks.iceberg.catalog import answering, load_table
 from tidegate.sinks.iceberg.summary import (
     ADDED_ROWS,
@@ -127,7 +127,7 @@ def _adds_rows_of_others(snapshot: Snapshot) -> bool:
     if summary is None:
         return True
     properties = summary.additional_properties
-    ours = f"{PREFIX}pipeline" in properties or summary.operation is Operation.REPLACE
+    ours = PIPELINE in properties or summary.operation is Operation.REPLACE
     return not ours and properties.get(ADDED_ROWS, "0") != "0"
 
 
@@ -197,18 +197,15 @@ def strangers(table: str) -> list[dict[str, Any]]:
     """
     from pyiceberg.table.snapshots import Operation  # noqa: PLC0415 - slow to import
 
-    commits = []
-    for snapshot in ancestors(table):
-        summary = snapshot.summary
-        if summary is None or summary.operation is Operation.REPLACE:
-            continue
-        properties = summary.additional_properties
-        if f"{PREFIX}pipeline" in properties or not changes_rows(properties):
-            continue
-        commits.append(
-            {"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": utc(snapshot.timestamp_ms)}
-        )
-    return commits
+    loaded = load_table(table)
+    return [
+        {"snapshot": snapshot.snapshot_id, "operation": summary.operation.value, "at": utc(snapshot.timestamp_ms)}
+        for snapshot in (() if loaded is None else _lineage(loaded))
+        if (summary := snapshot.summary) is not None
+        and summary.operation is not Operation.REPLACE
+        and PIPELINE not in summary.additional_properties
+        and changes_rows(summary.additional_properties)
+    ]
 
 
 def changed_columns(table: str) -> list[str]:
@@ -216,7 +213,7 @@ def changed_columns(table: str) -> list[str]:
     loaded = load_table(table)
     if loaded is None:
         return []
-    ours = (s for s in _lineage(loaded) if s.summary is not None and f"{PREFIX}pipeline" in s.summary.additional_properties)
+    ours = (s for s in _lineage(loaded) if s.summary is not None and PIPELINE in s.summary.additional_properties)
     newest = next(ours, None)
     if newest is None or newest.schema_id is None:
         return []
@@ -229,17 +226,6 @@ def changed_columns(table: str) -> list[str]:
         changes += [f"{old.name} is called {new.name}"] if old.name != new.name else []
         changes += [f"{new.name} is {new.field_type}, it was {old.field_type}"] if old.field_type != new.field_type else []
     return sorted(changes)
-
-
-def ancestors(table: str) -> Iterator[Snapshot]:
-    """The commits that the table's current state stands on, newest first, as far as they are kept; none without a table.
-
-    Raises:
-        SinkUnavailable: the catalog is not configured here, or does not answer.
-    """
-    loaded = load_table(table)
-    if loaded is not None:
-        yield from _lineage(loaded)
 
 
 def _lineage(table: Table) -> Iterator[Snapshot]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -82,34 +82,23 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     return Maintained(job.step, {"files_removed": removed})
 
 
-class Compacted(NamedTuple):
-    """The files that one compaction merged, what they were merged into, their bytes, and those that could not be merged.
-
-    Those that a load has replaced meanwhile are in none.
-    """
-
-    files: int
-    merged: int
-    size: int
-    failed: int
-
-
 def _compact(spark: SparkSession, table: str, keep: Maintenance, properties: Mapping[str, str]) -> Maintained:
     """Merge files; where all that can be merged is, say in the table's properties how many are left."""
     known = {row["snapshot_id"] for row in _rows(spark, table, "snapshots", "snapshot_id")}
     before, _ = _sizes(spark, table)
     done = compact(spark, table, keep)
     after, size = _sizes(spark, table)
-    counts = {"files_before": before, "files_after": after, "bytes_rewritten": done.size}
-    if done.failed:
-        return Maintained("compact", counts, FAILED.format(done.failed))
+    files, failed = done["rewritten_data_files_count"], done["failed_data_files_count"]
+    counts = {"files_before": before, "files_after": after, "bytes_rewritten": int(done["rewritten_bytes_count"])}
+    if failed:
+        return Maintained("compact", counts, FAILED.format(failed))
     # a load that replaces files lets a part of the compaction give way, and nothing counts that
     others = F.col("summary")["deleted-data-files"].isNotNull() & (F.col("operation") != "replace")
     since = spark.table(f"{quoted(table)}.snapshots").where(others).select("snapshot_id").collect()
     if {row["snapshot_id"] for row in since} - known:
         return Maintained("compact", counts, LOST)
-    said = {COMPACTED_FILES: str(before - done.files + done.merged), COMPACTED_BYTES: str(size)}
-    if done.files >= keep.max_files or said.items() <= properties.items():
+    said = {COMPACTED_FILES: str(before - files + done["added_data_files_count"]), COMPACTED_BYTES: str(size)}
+    if files >= keep.max_files or said.items() <= properties.items():
         return Maintained("compact", counts)
     listed = ", ".join(f"'{key}' = '{value}'" for key, value in said.items())
     try:
@@ -119,8 +108,8 @@ def _compact(spark: SparkSession, table: str, keep: Maintenance, properties: Map
     return Maintained("compact", counts)
 
 
-def compact(spark: SparkSession, table: str, keep: Maintenance) -> Compacted:
-    """Merge small files along the columns that identify rows."""
+def compact(spark: SparkSession, table: str, keep: Maintenance) -> Row:
+    """Merge small files along the columns that identify rows; what Iceberg's procedure counts, without files that gave way."""
     held = spark.table(quoted(table)).columns
     order = [name for name in (ORIGIN_COLUMNS if {*ORIGIN_COLUMNS} <= {*held} else (BATCH,)) if name in held]
     if not order:
@@ -136,8 +125,7 @@ def compact(spark: SparkSession, table: str, keep: Maintenance) -> Compacted:
     (done,) = _call(
         spark, table, "rewrite_data_files", f"strategy => 'sort', sort_order => '{', '.join(order)}', options => map({listed})"
     )
-    counts = ("rewritten_data_files_count", "added_data_files_count", "rewritten_bytes_count", "failed_data_files_count")
-    return Compacted(*(int(done[name]) for name in counts))
+    return done
 
 
 def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 
 from pyspark.errors import AnalysisException
@@ -52,6 +53,7 @@ from tidegate.sinks.iceberg.receipts import (
     is_current,
     offsets_added,
     offsets_read,
+    quoted,
     receipts_where,
 )
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
@@ -108,15 +110,15 @@ class IcebergTable:
                 return Lookup(exists=False)
             raise
         receipts = [(own(receipt, job), summary) for receipt, summary in found]
-        newest_first = [r for r, _ in reversed(receipts)]
+        newest_first, counts = [r for r, _ in reversed(receipts)], partial(is_current, self.spark, self.name)
         last = (r for r, summary in receipts if r.snapshot == head and summary.get(LAST) == "true")
         same = (r for r in newest_first if r.load.task == job.load.task)
         others = (r for r in newest_first if in_the_way(r, job))
         return Lookup(
             exists=True,
-            landed=next(filter(self._is_current, same), None),
+            landed=next(filter(counts, same), None),
             owns=any(summary.get(OWNED) == "true" for r, summary in receipts if r.load.pipeline == job.load.pipeline),
-            others=tuple(islice(filter(self._is_current, others), 1)),
+            others=tuple(islice(filter(counts, others), 1)),
             head=head,
             last=next(last, None),
         )
@@ -141,7 +143,7 @@ class IcebergTable:
         nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         namespace = self.name.rpartition(".")[0]
         try:
-            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {'.'.join(f'`{part}`' for part in namespace.split('.'))}")
+            self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(namespace)}")
         except Exception:
             if not self.spark.catalog.databaseExists(namespace):
                 raise
@@ -186,15 +188,11 @@ class IcebergTable:
             if cut is None:
                 if not again:
                     log.warning(NOT_FREE, self.name)
-                cut = self.find_cut(identity)
+                cut = find_cut(self.spark, self.name, identity)
         with phases("write", WRITING):
             self.overwrite(rows(), identity, write, cut)
         with phases("receipt", "reading the receipt of the commit"):
             return self.receipt_of_attempt(write)
-
-    def find_cut(self, identity: Identity) -> Cut | None:
-        """What has to be written anew beside an identity that goes through data files. See `replacement.find_cut`."""
-        return find_cut(self.spark, self.name, identity)
 
     def overwrite(self, rows: DataFrame, identity: Identity, write: Write, cut: Cut | None = None) -> None:
         """Replace all rows of an identity with `rows`, in one commit that carries the load's receipt.
@@ -259,9 +257,6 @@ class IcebergTable:
         """One round trip, which reads the column in the files that hold rows of the identity."""
         held = self.spark.read.option("versionAsOf", str(receipt.snapshot)).table(self.name)
         return held.where(identity.inside() & F.col(column).isNotNull()).count()
-
-    def _is_current(self, receipt: Receipt) -> bool:
-        return is_current(self.spark, self.name, receipt)
 
 
 def _kept_as(held: DataType) -> object:
