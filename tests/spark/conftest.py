@@ -189,6 +189,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
 Records = Callable[[list[bytes | None]], DataFrame]
 Load = Callable[[LoadJob], LoadResult]
+Job = Callable[..., LoadJob]
+"""Makes jobs, as `job` and `batch` do."""
 
 
 @pytest.fixture
@@ -257,7 +259,7 @@ def load(
 
 
 @pytest.fixture
-def job(table: str) -> Callable[..., LoadJob]:
+def job(table: str) -> Job:
     """Makes jobs on that table: `job(0, 10)` reads offsets [0, 10) of partition 0."""
 
     def make(
@@ -271,7 +273,7 @@ def job(table: str) -> Callable[..., LoadJob]:
 
 
 @pytest.fixture
-def batch(job: Callable[..., LoadJob]) -> Callable[..., LoadJob]:
+def batch(job: Job) -> Job:
     """`batch(3)` is batch 3: offsets [20, 30)."""
 
     def make(seq: int, *, transform: str = "counted", redo: bool = False) -> LoadJob:

@@ -118,6 +118,12 @@ def files_of(table: str) -> list[str]:
     return sorted(task.file.file_path for task in found(table).scan().plan_files())
 
 
+def compact_all(spark: SparkSession, table: str) -> None:
+    """Write all data files of a table of the catalog `lake` anew."""
+    name = table.removeprefix("lake.")
+    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))").collect()
+
+
 def ids(sink: SinkUnderTest, table: str) -> list[int]:
     """The column `id`, sorted."""
     return sorted(row["id"] for row in sink.rows(table))

@@ -21,19 +21,18 @@ from pyspark.sql import Row, SparkSession
 
 import tidegate.spark.load
 from tests.records import changed, write_of
-from tests.spark.sinks_under_test import SinkUnderTest, expected, found, held, ids, summaries
+from tests.spark.conftest import Job, Load
+from tests.spark.sinks_under_test import SinkUnderTest, compact_all, expected, found, held, ids, summaries
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.errors import SinkConflict, TableLost, TidegateError
 from tidegate.core.model.ranges import OffsetRange
-from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.receipt import Receipt
 from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.sinks.iceberg.replacement import find_free
 from tidegate.sinks.iceberg.table import IcebergTable
 from tidegate.sinks.identity import ByOrigin
 
-Load = Callable[[LoadJob], LoadResult]
-Job = Callable[..., LoadJob]
 Act = Callable[[], object]
 PASSING_OVER = {"streaming-skip-overwrite-snapshots": "true", "streaming-skip-delete-snapshots": "true"}
 """What a stream needs that meets replays, and batches without a row."""
@@ -184,12 +183,9 @@ def test_what_is_committed_between_look_and_append_is_kept_and_no_row_is_doubled
     """What adds rows, and a state that does not descend from the one that was looked at, make the load look anew."""
     first = load(job(0, 5))
     load(job(5, 10, seq=1))
-    name = table.removeprefix("lake.")
     acts: dict[str, Act] = {
         "other_load": lambda: load(job(15, 20, seq=7)) and load(job(20, 25, seq=8)) and load(job(10, 15, seq=9)),
-        "compaction": lambda: spark.sql(
-            f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
-        ).collect(),
+        "compaction": lambda: compact_all(spark, table),
         "new_column": lambda: spark.sql(f"ALTER TABLE {table} ADD COLUMNS (extra DOUBLE)"),
         "delete": lambda: spark.sql(f"DELETE FROM {table} WHERE id = 3"),  # noqa: S608 - a test's own table
         "rollback": lambda: sink.roll_back(table, first.receipt),
@@ -323,7 +319,7 @@ def test_readers_that_follow_see_each_row_of_the_schedule_once(
             assert follow() == list(range(9))
     monkeypatch.setattr(IcebergTable, "overwrite", real)
     name = table.removeprefix("lake.")
-    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))").collect()
+    compact_all(spark, table)
     last = load(job(15, 18, seq=5)).receipt.snapshot
     assert follow() == list(range(18))
 
@@ -419,10 +415,7 @@ class Table:
         self.held |= {offset: MADE[transform](offset) for offset in range(first, until)}
 
     def _compact(self, _first: int, _until: int) -> None:
-        name = self.name.removeprefix("lake.")
-        self.spark.sql(
-            f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
-        ).collect()
+        compact_all(self.spark, self.name)
 
     def _delete(self, first: int, until: int) -> None:
         self.spark.sql(f"DELETE FROM {self.name} WHERE _kafka_offset BETWEEN {first} AND {until}")  # noqa: S608

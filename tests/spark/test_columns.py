@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,15 +11,13 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
+from tests.spark.conftest import Job, Load
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
-from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, read_origins, rows_without_origin
 
 STATEMENT = re.compile("un (ALTER TABLE .+?)(?:, or|; | instead)")
-Load = Callable[[LoadJob], LoadResult]
-Job = Callable[..., LoadJob]
 REFUSED = {
     "_file": "a column _file, which is a metadata column of the table",
     "_pos": "a column _pos, which is a metadata column of the table",

@@ -1,8 +1,11 @@
-"""Counts of a load are those of its commit and of its records, however often Spark executes a part of the plan."""
+"""Counts of a load are those of its commit and of its records, whatever Spark executes more than once: plans, tasks, stages."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,14 +15,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import changed
-from tests.spark.conftest import Records
+from tests.spark.conftest import Job, Load, Records
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import ReceiptMismatch
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.core.state.jobs import LoadJob, LoadResult
 
-Load = Callable[[LoadJob], LoadResult]
-Job = Callable[..., LoadJob]
 SHAPES = '''
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -187,3 +187,19 @@ def test_a_plain_load_reads_its_records_once(load: Load, job: Job, monkeypatch: 
     for name in ("plain", "union", "subquery"):
         wanted = job(0, 30, transform=f"twice:{name}")
         assert load(replace(wanted, table=f"{wanted.table}_{name}")).observed.records == 30
+
+
+def test_a_load_whose_task_fails_and_whose_executor_dies_counts_each_record_once(tmp_path: Path) -> None:
+    """Spark runs the task again, and the stage whose files were lost with the executor."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "tests.spark.lost_executors", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+        timeout=300,
+    )
+    assert ran.returncode == 0, ran.stderr[-2000:]
+    assert (tmp_path / "died").exists()
+    assert json.loads(ran.stdout.splitlines()[-1]) == {"observed": [30, 30], "ids": [*range(30)]}

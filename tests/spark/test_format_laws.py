@@ -18,12 +18,12 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tests.spark.conftest import Records
 from tidegate.formats import python_workers
 from tidegate.formats.json.records import parse_json
 from tidegate.sinks.identity import ORIGIN
 from tidegate.testing.tabs import parse_tabs
 
-Records = Callable[[list[bytes | None]], DataFrame]
 Parse = Callable[..., DataFrame]
 Parsed = Callable[[bytes | None], dict[str, Any]]
 SCHEMA = "id INT, name STRING"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +14,16 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.records import changed
-from tests.spark.conftest import PARTS, Load
+from tests.spark.conftest import PARTS, Job, Load
 from tests.spark.sinks_under_test import files_of, found, offsets_in, summaries
 from tidegate.core.config.pipeline import Maintenance, Step
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import SinkMisfit
-from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
+from tidegate.core.state.jobs import Maintained, MaintenanceJob
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.maintenance import GAP, KEEPS_ALL, compact, expire, has_gap, keep_commits, maintain, remove_orphans
 from tidegate.spark import submit
 
-Job = Callable[..., LoadJob]
 LATER_S = 10 * DAY_S
 AGED = Maintenance(keep_snapshots=1, keep_orphans=LATER_S + 3 * DAY_S)
 """At `later_ms`, snapshots are old and files are not: Iceberg compares files with the real time."""

@@ -6,13 +6,14 @@ import datetime as dt
 import uuid
 from collections.abc import Callable, Iterable
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.records import write_of
-from tests.spark.sinks_under_test import files_of, found, summaries
+from tests.spark.sinks_under_test import compact_all, files_of, found, summaries
 from tidegate.core.model.errors import SinkConflict
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import Write
@@ -165,9 +166,7 @@ def test_a_compacted_table_with_expired_snapshots_stays_right(spark: SparkSessio
     for mark in range(4):
         put(mark, at(mark * 10, mark * 10 + 10))
     name = table.removeprefix("lake.")
-    spark.sql(
-        f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('min-input-files', '2', 'rewrite-all', 'true'))"
-    ).collect()
+    compact_all(spark, table)
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('history.expire.min-snapshots-to-keep' = '1')")
     spark.sql(f"CALL lake.system.expire_snapshots('{name}', TIMESTAMP '2100-01-01 00:00:00', 1)").collect()
     assert len(files_of(table)) == 1
@@ -242,7 +241,6 @@ def test_kept_rows_have_the_columns_of_today(spark: SparkSession, table: str, pu
 def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) -> None:
     """Rows added, taken away or merged in the boxes since: refused. Elsewhere: none of its business."""
     sink = IcebergTable(spark, table)
-    name = table.removeprefix("lake.")
     put(1, at(0, 5), at(0, 5, partition=1))
     put(1, at(5, 10))
     replay = at(3, 8)
@@ -252,13 +250,8 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
         sink.overwrite(rows, ByOrigin([replay]), load_of([replay]), cut)
 
     appended = spark.createDataFrame([(2, "orders", 0, 4)], SCHEMA)
-    for others in (
-        lambda: appended.writeTo(table).append(),
-        lambda: delete(spark, table, 9),
-        lambda: spark.sql(
-            f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))"
-        ).collect(),
-    ):
+    acts: list[Callable[[], object]] = [partial(delete, spark, table, 9), partial(compact_all, spark, table)]
+    for others in (appended.writeTo(table).append, *acts):
         cut = find_cut(spark, table, ByOrigin([replay]))
         assert cut is not None
         others()

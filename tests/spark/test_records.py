@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from tests.spark.conftest import Records
 from tidegate.formats.json.records import parse_json
 
-Records = Callable[[list[bytes | None]], DataFrame]
 Parse = Callable[..., DataFrame]
 Parsed = Callable[[bytes | None], dict[str, Any]]
 SCHEMA = "id INT, name STRING, at TIMESTAMP, inner STRUCT<a: INT>, tags ARRAY<STRING>"

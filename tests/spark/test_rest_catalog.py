@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from pyiceberg.utils.config import Config
 from pyspark.sql import SparkSession
 
+from tests.spark.conftest import Job, Load
 from tests.spark.rest_catalog import CLOSED, OK, RestCatalog, rest_catalog
 from tests.spark.sinks_under_test import SinkUnderTest, ids
 from tests.spark.test_appends import operations
 from tidegate.core.model.errors import TableLost
-from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.sinks.iceberg.history import IcebergReader
-
-Load = Callable[[LoadJob], LoadResult]
-Job = Callable[..., LoadJob]
 
 
 @pytest.fixture(scope="module")

@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.records import changed, planned_job
+from tests.spark.conftest import Job, Load
 from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest, expected, held, ids
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.model.errors import SinkMisfit, TableLost, TransformError
@@ -26,9 +27,6 @@ from tidegate.sinks import reader_of
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
-Load = Callable[[LoadJob], LoadResult]
-Job = Callable[..., LoadJob]
-Batch = Callable[..., LoadJob]
 PARTITION = TopicPartition("orders", 0)
 
 
@@ -273,9 +271,7 @@ def test_a_commit_that_was_rolled_back_is_in_nobodys_way(sink: SinkUnderTest, lo
     assert ids(sink, table) == list(range(20))
 
 
-def test_a_batch_done_over_leaves_one_copy_and_its_neighbours(
-    sink: SinkUnderTest, load: Load, batch: Batch, table: str
-) -> None:
+def test_a_batch_done_over_leaves_one_copy_and_its_neighbours(sink: SinkUnderTest, load: Load, batch: Job, table: str) -> None:
     """Found when it landed, replaced when it is redone, also by code that makes fewer rows, or by several at once."""
     first = load(batch(1))
     assert first.observed == Observed(records=10, rows=2, bytes=100, first_last=None)
@@ -296,7 +292,7 @@ def test_a_batch_done_over_leaves_one_copy_and_its_neighbours(
 
 
 def test_a_batch_of_other_ranges_is_never_taken_for_loaded(
-    sink: SinkUnderTest, load: Load, batch: Batch, job: Callable[..., LoadJob], table: str
+    sink: SinkUnderTest, load: Load, batch: Job, job: Callable[..., LoadJob], table: str
 ) -> None:
     """A late plan may write a shorter range over a batch; rows that count more records would be counted twice by the next."""
     longer = changed(job(0, 20, seq=1, transform="shapes:counted"), identity="batch")
@@ -308,14 +304,14 @@ def test_a_batch_of_other_ranges_is_never_taken_for_loaded(
     assert sum(n for rows in held(sink, table).values() for _, n, _ in rows) == 30
 
 
-def test_a_later_load_does_not_create_the_table(sink: SinkUnderTest, load: Load, batch: Batch, table: str) -> None:
+def test_a_later_load_does_not_create_the_table(sink: SinkUnderTest, load: Load, batch: Job, table: str) -> None:
     """It held earlier batches, and would hold this one alone."""
     with pytest.raises(TableLost, match="is gone, which held earlier batches"):
         load(replace(batch(2), create=False))
     assert not sink.exists(table)
 
 
-def test_a_batch_without_a_record_leaves_its_receipt(sink: SinkUnderTest, load: Load, batch: Batch, table: str) -> None:
+def test_a_batch_without_a_record_leaves_its_receipt(sink: SinkUnderTest, load: Load, batch: Job, table: str) -> None:
     """Nothing to aggregate, in the log or by the transform: no row, the commit says so, and what was read is known."""
     load(batch(1))
     result = load(batch(5))
@@ -327,9 +323,7 @@ def test_a_batch_without_a_record_leaves_its_receipt(sink: SinkUnderTest, load: 
     assert held(sink, table) == expected(1)
 
 
-def test_a_chunk_of_a_replay_replaces_the_batch_that_it_names(
-    sink: SinkUnderTest, load: Load, batch: Batch, table: str
-) -> None:
+def test_a_chunk_of_a_replay_replaces_the_batch_that_it_names(sink: SinkUnderTest, load: Load, batch: Job, table: str) -> None:
     """Not the batch of its own number."""
     for seq in (1, 2):
         load(batch(seq))
@@ -339,7 +333,7 @@ def test_a_chunk_of_a_replay_replaces_the_batch_that_it_names(
 
 
 def test_a_table_of_batches_belongs_to_one_pipeline_and_to_batches(
-    sink: SinkUnderTest, load: Load, batch: Batch, table: str
+    sink: SinkUnderTest, load: Load, batch: Job, table: str
 ) -> None:
     """The batches of another pipeline have the same numbers; rows known in the other way cannot be replaced in this one."""
     load(batch(1))

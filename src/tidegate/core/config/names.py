@@ -56,26 +56,9 @@ BACKFILL_RUN = f"{BACKFILL}__"
 # Airflow masks the value of a Variable whose key contains one of these (its `DEFAULT_SENSITIVE_FIELDS`, without those that
 # contain another), and a pipeline's name is part of its keys.
 MASKED_WORDS = (
-    "access_key",
-    "api_key",
-    "apikey",
-    "auth_header",
-    "authorization",
-    "bearer",
-    "connection_string",
-    "dsn",
-    "keyfile_dict",
-    "passphrase",
-    "passwd",
-    "password",
-    "private_key",
-    "proxies",
-    "proxy",
-    "secret",
-    "service_account",
-    "service_key",
-    "token",
-    "webhook_url",
+    *("access_key", "api_key", "apikey", "auth_header", "authorization", "bearer", "connection_string", "dsn", "keyfile_dict"),
+    *("passphrase", "passwd", "password", "private_key", "proxies", "proxy", "secret", "service_account", "service_key"),
+    *("token", "webhook_url"),
 )
 
 

@@ -1,8 +1,7 @@
-"""How an Iceberg table keeps its owners: properties, receipts of older versions, and few round trips."""
+"""How an Iceberg table keeps its owners, by properties, receipts and few round trips; and batches cut out of its files."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -11,14 +10,12 @@ from pyspark.sql import SparkSession
 import tidegate.sinks.iceberg.receipts
 import tidegate.spark.load
 from tests.records import changed
-from tests.spark.sinks_under_test import SinkUnderTest, ids
+from tests.spark.conftest import Job, Load
+from tests.spark.sinks_under_test import SinkUnderTest, compact_all, expected, held, ids
 from tidegate.core.model.errors import SinkMisfit
-from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.sinks.iceberg.summary import OWNED, OWNER
 from tidegate.sinks.iceberg.table import IcebergTable
-
-Load = Callable[[LoadJob], LoadResult]
-Job = Callable[..., LoadJob]
 
 
 def test_a_table_of_an_older_version_belongs_to_whoever_its_receipts_name(
@@ -43,7 +40,7 @@ def test_an_owner_is_known_after_its_receipts_have_expired(
     load(job(0, 10))
     load(job(10, 20, seq=1))
     name = table.removeprefix("lake.")
-    spark.sql(f"CALL lake.system.rewrite_data_files(table => '{name}', options => map('rewrite-all', 'true'))").collect()
+    compact_all(spark, table)
     spark.sql(
         f"CALL lake.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1)"
     ).collect()
@@ -104,3 +101,42 @@ def test_the_properties_are_read_only_where_no_recent_commit_says_who_owns_the_t
     assert asked == []
     load(job(20, 25, seq=7))
     assert asked == [table]
+
+
+def test_a_batch_that_a_compaction_merged_with_others_is_cut_out_of_them(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, batch: Job, table: str
+) -> None:
+    """The other batches' rows are kept in the same commit, and do not count as the load's; from then on it is aligned."""
+    for seq in (1, 2, 3):
+        load(batch(seq))
+    compact_all(spark, table)
+    assert spark.table(f"{table}.data_files").count() == 1
+    commits = sink.commits(table)
+    result = load(batch(2, transform="counted_odd", redo=True))
+    assert (result.receipt.rows, result.receipt.kept, result.observed.rows) == (1, 4, 1)
+    assert held(sink, table) == {**expected(1, 3), 2: expected(2)[2][1:]}
+    result = load(batch(2, redo=True))
+    assert (result.receipt.rows, result.receipt.kept) == (2, 0)
+    assert held(sink, table) == expected(1, 2, 3)
+    assert sink.commits(table) == commits + 2
+
+
+def test_a_table_of_others_that_says_nothing_of_its_files_is_replaced_right(
+    spark: SparkSession, sink: SinkUnderTest, load: Load, batch: Job, table: str
+) -> None:
+    """No bounds kept, another partitioning, a row of no batch: more is written anew, and nothing is lost."""
+    spark.sql("CREATE NAMESPACE IF NOT EXISTS lake.tests")
+    spark.sql(
+        f"CREATE TABLE {table} (parity INT, n LONG, total LONG, _batch LONG) USING iceberg PARTITIONED BY (parity)"
+        " TBLPROPERTIES ('write.metadata.metrics.default' = 'none')"
+    )
+    spark.sql(f"INSERT INTO {table} VALUES (0, 1, 1, NULL)")  # noqa: S608 - a test's own table
+    for seq in (1, 2):
+        load(batch(seq))
+    result = load(batch(1, redo=True))
+    assert result.receipt.load.ranges == (OffsetRange("orders", 0, 0, 10),)
+    assert (result.receipt.rows, result.receipt.kept) == (2, 3)
+    nobodys = [row for row in spark.table(table).collect() if row["_batch"] is None]
+    assert len(nobodys) == 1
+    spark.sql(f"DELETE FROM {table} WHERE _batch IS NULL")  # noqa: S608 - a test's own table
+    assert held(sink, table) == expected(1, 2)
