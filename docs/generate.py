@@ -7,7 +7,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING
+from dataclasses import MISSING, Field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,7 +60,7 @@ def _settings(kind: Any) -> list[str]:
         "| setting | what it does | accepts | default |",
         "|---|---|---|---|",
         *(
-            f"| `{path}` | {_cell(setting.doc)} | {_cell(_shortened(setting.words))} | {_default(setting.field.default)} |"
+            f"| `{path}` | {_cell(setting.doc)} | {_cell(_shortened(setting.words))} | {_default(setting.field)} |"
             for path, setting in members(kind).items()
             if not setting.section or setting.field.default is None  # a section that may be left out has a row of its own
         ),
@@ -81,10 +81,11 @@ def _cell(text: str) -> str:
     return "".join(part if part.startswith("`") else re.sub(r"([|*<])", r"\\\1", part) for part in parts)
 
 
-def _default(default: object) -> str:
+def _default(setting: Field[Any]) -> str:
+    default = setting.default if setting.default_factory is MISSING else setting.default_factory()
     if default is MISSING:
         return "required"
-    return "" if default in (None, (), "") else f"`{json.dumps(default)}`"
+    return "" if default in (None, (), "", {}) else f"`{json.dumps(default)}`"
 
 
 # ---- layers

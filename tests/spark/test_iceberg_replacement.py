@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from tests.records import write_of
 from tests.spark.sinks_under_test import compact_all, files_of, found, summaries
+from tidegate.core.config.layout import Layout
 from tidegate.core.model.errors import SinkConflict
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import Write
@@ -27,6 +28,8 @@ from tidegate.spark.errors import translate
 SCHEMA = "id INT, _kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG"
 Origin = tuple[str, int, int | None]
 Put = Callable[..., Cut | None]
+OTHERS = (Layout(), Layout(partition_by=("bucket(2, id)",), sort_by=("_kafka_offset desc",)))
+"""Layouts under which a law holds all the same."""
 
 
 def at(first: int, until: int, *, topic: str = "orders", partition: int = 0) -> OffsetRange:
@@ -39,7 +42,13 @@ def load_of(ranges: Iterable[OffsetRange]) -> Write:
 
 
 @pytest.fixture
-def put(spark: SparkSession, table: str, reader: IcebergReader) -> Put:
+def layout() -> Layout:
+    """Of the table; a test may have others."""
+    return Layout()
+
+
+@pytest.fixture
+def put(spark: SparkSession, table: str, layout: Layout, reader: IcebergReader) -> Put:
     """`put(mark, *ranges)` replaces the ranges by a row an offset, its `id` the mark, and gives what was cut. One commit."""
     sink = IcebergTable(spark, table)
 
@@ -47,7 +56,7 @@ def put(spark: SparkSession, table: str, reader: IcebergReader) -> Put:
         made = [(mark, r.topic, r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset, every)]
         rows = rows or spark.createDataFrame(made, SCHEMA).coalesce(1)
         if not spark.catalog.tableExists(table):
-            sink.create(rows.schema, ByOrigin(ranges), "p")
+            sink.create(rows.schema, ByOrigin(ranges), "p", layout)
         before = len(commits(table))
         cut = find_cut(spark, table, ByOrigin(ranges))
         sink.overwrite(rows, ByOrigin(ranges), load_of(ranges), cut)
@@ -88,6 +97,7 @@ def test_new_and_aligned_ranges_are_not_cut(spark: SparkSession, table: str, put
     assert held(table) == marks((5, at(0, 40)))
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_a_range_through_files_replaces_its_rows_and_no_other(spark: SparkSession, table: str, put: Put) -> None:
     """Several files, partitions and topics in one commit; a range in no file beside them; the receipt counts what was kept."""
     put(1, at(0, 10), at(0, 10, partition=1), at(0, 10, topic="visits"), at(0, 10, topic="a"))
@@ -102,6 +112,7 @@ def test_a_range_through_files_replaces_its_rows_and_no_other(spark: SparkSessio
     assert held(table) == marks(*before, *later)
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_a_range_that_was_cut_once_is_aligned_from_then_on(spark: SparkSession, table: str, put: Put) -> None:
     """What is kept from before and after it lies in files of its own."""
     put(1, at(0, 30))
@@ -111,6 +122,7 @@ def test_a_range_that_was_cut_once_is_aligned_from_then_on(spark: SparkSession, 
     assert held(table) == marks((4, at(0, 10)), (3, at(10, 20)), (1, at(20, 30)))
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_rows_no_longer_made_disappear_and_fanned_out_rows_go_together(spark: SparkSession, table: str, put: Put) -> None:
     """Three rows a record, then one for every second record, each time through a file."""
     r = at(4, 8)
@@ -126,6 +138,7 @@ def test_rows_no_longer_made_disappear_and_fanned_out_rows_go_together(spark: Sp
     }
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_kept_rows_stay_as_they_were(spark: SparkSession, table: str, put: Put) -> None:
     """Nulls, not-a-numbers, empty and nested values, to the last digit."""
     schema = (
@@ -141,9 +154,13 @@ def test_kept_rows_stay_as_they_were(spark: SparkSession, table: str, put: Put) 
     ]
     rows = [(i, "orders", 0, offset, *rest) for offset, (i, *rest) in enumerate(odd)]
     put(0, at(0, 8), rows=spark.createDataFrame([*rows, (9, "orders", 0, 6, *rows[0][4:])], schema).coalesce(1))
-    before = {row["_kafka_offset"]: row for row in spark.table(table).where("_kafka_offset < 4").collect()}
+    before = {
+        row["_kafka_offset"]: row for row in spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset").collect()
+    }
     assert put(5, at(4, 12)) is not None
-    after = {row["_kafka_offset"]: row for row in spark.table(table).where("_kafka_offset < 4").collect()}
+    after = {
+        row["_kafka_offset"]: row for row in spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset").collect()
+    }
     assert str(after) == str(before)  # a NaN equals nothing
     assert [row["s"] for row in spark.table(table).where("_kafka_offset >= 4").collect()] == [None] * 8
 
@@ -175,6 +192,7 @@ def test_a_compacted_table_with_expired_snapshots_stays_right(spark: SparkSessio
     assert held(table) == marks((0, at(0, 10)), (7, at(10, 15)), (8, at(15, 45)))
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_rows_that_somebody_deleted_stay_deleted(spark: SparkSession, table: str, put: Put) -> None:
     """Deleted beside the file, not in it: kept rows are counted and written without them."""
     put(1, at(0, 10))
@@ -238,6 +256,7 @@ def test_kept_rows_have_the_columns_of_today(spark: SparkSession, table: str, pu
     assert [tuple(row) for row in found] == [(1, "old", None)] * 5 + [(2, None, 1.5)] * 5
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) -> None:
     """Rows added, taken away or merged in the boxes since: refused. Elsewhere: none of its business."""
     sink = IcebergTable(spark, table)
@@ -267,6 +286,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
     assert held(table) == {**marks((1, at(0, 3)), (9, replay), (1, at(8, 9))), **new}
 
 
+@pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
 def test_an_overwrite_of_a_range_that_others_cut_meanwhile_is_refused(spark: SparkSession, table: str, put: Put) -> None:
     """The look found nothing in the way, the commit does: that is a conflict too."""
     put(1, at(0, 10))

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from tidegate.cli import check, commands
 from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
 from tidegate.cli.shared import the_pipeline
+from tidegate.core.config.layout import Layout
 from tidegate.core.model.errors import ConfigError, PlatformError, RequestError
 from tidegate.pipelines import load_pipeline, pipelines_of, spark_jobs_of
 from tidegate.testing.fakes import FakeReader, MemoryStore
@@ -207,7 +208,7 @@ def test_check_warns_of_what_has_no_effect_and_accepts_it(project: Path) -> None
 
 
 def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is another pipeline's is named, with exit code 1; one whose catalog does not answer is not checked."""
+    """Another pipeline's is named, with exit code 1; another layout is a warning; without an answer nothing is checked."""
     monkeypatch.setenv("TIDEGATE_AIRFLOW_URL", "http://airflow")
     add(project, "new", "transform: rows:f")
     sink = FakeReader(owners=frozenset({"old"}))
@@ -215,6 +216,8 @@ def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypa
     remote = SimpleNamespace(store=MemoryStore(), reader=lambda _: sink, api=api)
     monkeypatch.setattr(check, "open_remote", lambda _: nullcontext(remote))
     assert "table lake.a.new belongs to pipeline old, not to new" in checked(project, 1)
+    sink.owners, sink.laid_out = frozenset({"new"}), Layout(partition_by=("days(at)",))
+    assert "run ALTER TABLE lake.a.new DROP PARTITION FIELD days(at)" in checked(project, 0).replace("\n", " ")
     sink.away = True
     assert "table lake.a.new was not checked" in checked(project, 0)
 

@@ -160,7 +160,18 @@ def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
         elif fault:
             takes = False
             err.print(f"{pipeline.name}: {fault}", style="red", markup=False)
+        else:
+            tell_layout(pipeline, remote)
     return takes
+
+
+def tell_layout(pipeline: Pipeline, remote: Remote) -> None:
+    """Print how the table differs from the layout of the file, each time with the SQL that changes it."""
+    table = pipeline.sink.table
+    held = in_time(lambda: remote.reader(pipeline).layout(table))
+    for change in [] if held is None else pipeline.sink.layout.changes(held, table):
+        text = f"table {table} is laid out otherwise than the file says; for files that are written later, run {change}"
+        err.print(f"{pipeline.name}: {text}", style="yellow", markup=False)
 
 
 def _table_fault(pipeline: Pipeline, remote: Remote) -> str:

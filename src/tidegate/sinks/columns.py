@@ -96,7 +96,7 @@ def check_columns(
         fixes.append(_fix_of(f, old, table))
     if unknown:
         faults.append(f"it has no column {', '.join(f.name for f in unknown)}")
-        fix = f"run ALTER TABLE {table} ADD COLUMNS ({', '.join(f'{quoted(f.name)} {_type(f.dataType)}' for f in unknown)})"
+        fix = f"run ALTER TABLE {table} ADD COLUMNS ({', '.join(f'{quoted(f.name)} {sql_type(f.dataType)}' for f in unknown)})"
         renamed = [f for f in held.fields if f.name.lower() not in made and kept_as(f.dataType) == kept_as(unknown[0].dataType)]
         if len(unknown) == 1 and renamed:
             rename = f"ALTER TABLE {table} RENAME COLUMN {quoted(renamed[0].name)} TO {quoted(unknown[0].name)}"
@@ -119,19 +119,19 @@ def _fix_of(new: StructField, old: DataType, table: str) -> str:
     if new.name.lower() in (*ORIGIN_COLUMNS, BATCH):
         return f"write to a new table, since {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
     if _is_wider(new.dataType, old):
-        wider = f"ALTER TABLE {table} ALTER COLUMN {quoted(new.name)} TYPE {_type(new.dataType)}"
+        wider = f"ALTER TABLE {table} ALTER COLUMN {quoted(new.name)} TYPE {sql_type(new.dataType)}"
         return f"run {wider}, or cast {new.name} in the transform"
     return f"cast {new.name} in the transform, or write to a new table"
 
 
-def _type(of: DataType) -> str:
-    """As SQL takes it, whatever the names of its fields."""
+def sql_type(of: DataType) -> str:
+    """A type as SQL takes it, whatever the names of its fields."""
     if isinstance(of, StructType):
-        return f"struct<{', '.join(f'{quoted(f.name)}: {_type(f.dataType)}' for f in of.fields)}>"
+        return f"struct<{', '.join(f'{quoted(f.name)}: {sql_type(f.dataType)}' for f in of.fields)}>"
     if isinstance(of, ArrayType):
-        return f"array<{_type(of.elementType)}>"
+        return f"array<{sql_type(of.elementType)}>"
     if isinstance(of, MapType):
-        return f"map<{_type(of.keyType)}, {_type(of.valueType)}>"
+        return f"map<{sql_type(of.keyType)}, {sql_type(of.valueType)}>"
     return of.simpleString()
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tidegate.core.config.layout import Layout
 from tidegate.core.config.names import topic_filter
 from tidegate.core.load.answer import answer_by_receipt
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TidegateError, TopicNotFound
@@ -157,6 +158,7 @@ class FakeReader:
     has_rows: bool = False
     origins: Origins = field(default_factory=Origins)
     renamed: dict[str, str] = field(default_factory=dict)
+    laid_out: Layout = field(default_factory=Layout)
     away: bool = False
 
     def history(self, table: str, *, expired: bool = False) -> TableHistory:
@@ -186,6 +188,11 @@ class FakeReader:
         if not (self.exists and self.origins.unproved):
             return None
         return "lost" if self.origins.moved else "foreign"
+
+    def layout(self, table: str) -> Layout | None:
+        """As the port."""
+        self._answer(table)
+        return self.laid_out if self.exists else None
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """As the port."""

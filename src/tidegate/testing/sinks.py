@@ -182,6 +182,10 @@ class MemoryReader:
         self.history(table)
         return None
 
+    def layout(self, table: str) -> None:
+        """As the port."""
+        self.history(table)
+
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """As the port."""
         return self.history(table).receipts(pipeline)

@@ -163,7 +163,8 @@ class LoadOperator(SparkTask):
             look_back=look_back,
             hours=window_of(self._ledger, replay=load.replay is not None) if pipeline.announce else None,
         )
-        return LoadJob(load=load, reading=reading, sink=pipeline.sink.kind, shared_with=pipeline.sink.shared_with, **what)
+        sink = pipeline.sink
+        return LoadJob(load=load, reading=reading, sink=sink.kind, layout=sink.layout, shared_with=sink.shared_with, **what)
 
     def _look_back(
         self, ranges: Sequence[OffsetRange], window: int, begun: Mapping[TopicPartition, int] | None, context: Context

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
+from tidegate.core.config.layout import Layout
 from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG, matches
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
@@ -292,6 +293,24 @@ class Sink(Settings):
     """Other pipelines that write into this table, from other topics or partitions."""
     kind: values.SinkName = ICEBERG.name
     """Kind of the table."""
+    partition_by: values.PartitionBy = ()
+    """Partition fields of a new table, before topic and partition of the records."""
+    sort_by: values.SortBy = ()
+    """Order of the rows within a data file of a new table."""
+    properties: values.TableProperties = field(default_factory=dict)
+    """Further properties of a new table."""
+    format_version: values.FormatVersion = 2
+    """Version of Iceberg's format of a new table."""
+
+    @property
+    def layout(self) -> Layout:
+        """How a new table is laid out."""
+        return Layout(
+            partition_by=self.partition_by,
+            sort_by=self.sort_by,
+            properties=self.properties,
+            format_version=self.format_version,
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,15 @@ from typing import Annotated, Any, Literal, cast
 from pydantic import AfterValidator
 
 from tidegate.core.config.declared import Expected, listed
+from tidegate.core.config.layout import (
+    FORMAT_VERSIONS,
+    OWN_FIELDS,
+    PARTITION_FIELD,
+    SORT_FIELD,
+    is_property,
+    partition_field,
+    sort_field,
+)
 from tidegate.core.config.names import (
     LONGEST_GROUP,
     LONGEST_ID,
@@ -243,6 +252,62 @@ Table = Annotated[
 ]
 OtherTable = Annotated[str, Expected(f'{ICEBERG.table_form}, such as "lake.demo.flights_new"', matches=TABLE)]
 Tables = Annotated[tuple[OtherTable, ...], listed("a list of different tables, such as [lake.demo.flights_new]")]
+
+
+def _unnamed(pattern: re.Pattern[str]) -> str:
+    """JSON Schema writes the names of groups otherwise than Python."""
+    return re.sub(r"\?P<\w+>", "", pattern.pattern)
+
+
+PartitionBy = Annotated[
+    tuple[
+        Annotated[
+            str,
+            Expected(
+                'a partition field, such as days(event_time), "bucket(16, customer)" or country, and not topic or partition of '
+                "the records",
+                reads=lambda value: partition_field(value) if isinstance(value, str) else value,
+                schema={"pattern": f"^(?!({'|'.join(of.column for of in sorted(OWN_FIELDS))})$)({_unnamed(PARTITION_FIELD)})$"},
+            ),
+        ],
+        ...,
+    ],
+    listed("a list of different partition fields, such as [days(event_time)]"),
+]
+SortBy = Annotated[
+    tuple[
+        Annotated[
+            str,
+            Expected(
+                "a column, with or without asc, desc, nulls first and nulls last, such as customer desc",
+                reads=lambda value: sort_field(value) if isinstance(value, str) else value,
+                schema={"pattern": f"^({_unnamed(SORT_FIELD)})$"},
+            ),
+        ],
+        ...,
+    ],
+    listed("a list of different columns, such as [customer, amount desc]"),
+]
+
+
+def _texts(value: Any) -> Any:
+    """YAML makes numbers and booleans of what the table keeps as text."""
+    if not isinstance(value, dict):
+        return value
+    return {key: json.dumps(text) if isinstance(text, (bool, int)) else text for key, text in value.items()}
+
+
+TableProperties = Annotated[
+    dict[str, str],
+    Expected(
+        "properties of the table that are not Tidegate's own, such as {write.parquet.compression-codec: snappy}",
+        kind=dict,
+        reads=_texts,
+        accepts=lambda value: all(is_property(key, text) for key, text in value.items()),
+        schema={"additionalProperties": {"type": ["string", "integer", "boolean"]}},
+    ),
+]
+FormatVersion = Annotated[int, Expected("2 or 3", accepts=FORMAT_VERSIONS.__contains__, schema={"enum": list(FORMAT_VERSIONS)})]
 Function = Annotated[
     str,
     _text(f'module:function of at most {LONGEST_ID} characters, such as "transforms.flights:flights"', LONGEST_ID, TRANSFORM),

@@ -7,6 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from tidegate.core.config.layout import Layout
 from tidegate.core.config.pipeline import Maintenance, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
@@ -21,6 +22,7 @@ COLD_S = 120
 """Seconds for which a Spark application counts as cold: its first loads take longer, since it loads and compiles its code."""
 
 
+LAYOUT = form(fields_to_json, partial(fields_from_json, Layout))
 SPLIT = optional(form(asdict, lambda limits: Split(**limits)))
 
 
@@ -67,6 +69,7 @@ class LoadJob(Record):
     `attempt` is what the receipt is known by (`Write.attempt`), for whoever looks for it when the answer is lost; it has to be
     new for each run of the job. None: the load makes one up.
     `create` allows the load to create the table; without it a table that is gone is an error, since it held earlier batches.
+    `layout` is how a table that the load creates is laid out.
     `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
     `formerly` are the names that the pipeline had when it loaded into the table.
     `refused` is the error (JSON-ready) that keeps the job from reading: it fails of it, unless it has landed before.
@@ -85,6 +88,7 @@ class LoadJob(Record):
     attempt: str | None = None
     create: bool = True
     sink: str = ICEBERG.name
+    layout: Layout = field(default=Layout(), metadata=LAYOUT)
     shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE)
     formerly: tuple[str, ...] = field(default=(), metadata=TUPLE)
     refused: dict[str, Any] | None = field(default=None, metadata=optional(MAPPING))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+from tidegate.core.config.layout import Layout
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, TableHistory
@@ -87,6 +88,9 @@ class SinkReader(Protocol):
 
     def without_origin(self, table: str) -> NoOrigin | None:
         """Why rows of the current state may have no origin, by what the sink keeps of its files; no row is read."""
+
+    def layout(self, table: str) -> Layout | None:
+        """How the table is laid out now, with all its properties. None where there is no table, or its kind has no layout."""
 
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline in the table's history, oldest commit first, replays too.

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tidegate.core.config.layout import OWN_FIELDS, Layout, PartitionField, SortField
 from tidegate.core.model.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
@@ -99,6 +100,30 @@ class IcebergReader:
             }
         return "lost" if "lost" in found else "foreign" if "foreign" in found else None
 
+    def layout(self, table: str) -> Layout | None:
+        """By the fields of the current spec, but for topic and partition, and of the current sort order.
+
+        Raises:
+            SinkUnavailable: the catalog is not configured here, or does not answer.
+        """
+        loaded = load_table(table)
+        if loaded is None:
+            return None
+        from pyiceberg.table.sorting import NullOrder, SortDirection  # noqa: PLC0415 - slow to import
+
+        name = loaded.schema().find_column_name
+        fields = [f"{name(field.source_id)} {field.transform}" for field in loaded.spec().fields]
+        order = [
+            SortField(str(name(of.source_id)), of.direction is SortDirection.DESC, of.null_order is NullOrder.NULLS_FIRST)
+            for of in loaded.sort_order().fields
+        ]
+        return Layout(
+            partition_by=tuple(str(of) for field in fields if (of := _partition_field(field)) not in OWN_FIELDS),
+            sort_by=tuple(map(str, order)),
+            properties=loaded.properties,
+            format_version=loaded.format_version,
+        )
+
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
 
@@ -107,6 +132,14 @@ class IcebergReader:
             StateCorrupt: a receipt is there, but broken.
         """
         return self.history(table, expired=True).receipts(pipeline)
+
+
+def _partition_field(column_and_transform: str) -> PartitionField:
+    """Of `name transform`, as PyIceberg writes it: identity, day, bucket[16]."""
+    column, _, transform = column_and_transform.rpartition(" ")
+    kind, _, width = transform.rstrip("]").partition("[")
+    units = {"year", "month", "day", "hour"}
+    return PartitionField(column, f"{kind}s" if kind in units else kind, int(width) if width else None)
 
 
 def _commit(snapshot: Snapshot, renamed: Mapping[str, str]) -> TableCommit:

@@ -109,7 +109,10 @@ def _compact(spark: SparkSession, table: str, keep: Maintenance, properties: Map
 
 
 def compact(spark: SparkSession, table: str, keep: Maintenance) -> Row:
-    """Merge small files along the columns that identify rows; what Iceberg's procedure counts, without files that gave way."""
+    """Merge small files along the columns that identify rows, or in the order that the table has itself.
+
+    It gives what Iceberg's procedure counts, without files that gave way.
+    """
     held = spark.table(quoted(table)).columns
     order = [name for name in (ORIGIN_COLUMNS if {*ORIGIN_COLUMNS} <= {*held} else (BATCH,)) if name in held]
     if not order:
@@ -122,9 +125,9 @@ def compact(spark: SparkSession, table: str, keep: Maintenance) -> Row:
         "partial-progress.max-failed-commits": PARTIAL_COMMITS,
     }
     listed = ", ".join(f"'{key}', '{value}'" for key, value in options.items())
-    (done,) = _call(
-        spark, table, "rewrite_data_files", f"strategy => 'sort', sort_order => '{', '.join(order)}', options => map({listed})"
-    )
+    # a table that has an order of its own is merged by that, so that its readers keep what they have of it
+    by = "" if "sort-order" in _properties(spark, table) else f"sort_order => '{', '.join(order)}', "
+    (done,) = _call(spark, table, "rewrite_data_files", f"strategy => 'sort', {by}options => map({listed})")
     return done
 
 

@@ -33,7 +33,8 @@ LONGEST = 18
 
 ADDED_ROWS = "added-records"
 TOTAL_ROWS = "total-records"
-CHANGES = ("added-data-files", "deleted-data-files", "added-delete-files", "removed-delete-files")
+ADDED_FILES = "added-data-files"
+CHANGES = (ADDED_FILES, "deleted-data-files", "added-delete-files", "removed-delete-files")
 """The counters of a commit that changes rows; the commit that creates a table has none of them."""
 
 

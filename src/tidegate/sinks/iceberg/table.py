@@ -32,18 +32,19 @@ from pyspark.sql.types import (
     MapType,
     ShortType,
     StringType,
-    StructField,
     StructType,
     VarcharType,
 )
 
+from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import check_columns, check_schema
-from tidegate.sinks.failures import condition_of
+from tidegate.sinks.failures import condition_of, first_line
+from tidegate.sinks.iceberg.layout import check_layout, create_table, order_rows
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
     by_others,
@@ -57,14 +58,13 @@ from tidegate.sinks.iceberg.receipts import (
     receipts_where,
 )
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
-from tidegate.sinks.iceberg.summary import KEPT, LAST, OWNED, OWNER
+from tidegate.sinks.iceberg.summary import ADDED_FILES, KEPT, LAST, OWNED, OWNER
 from tidegate.sinks.identity import Identity, any_of
 from tidegate.sinks.port import Phases
 
 log = logging.getLogger(__name__)
 
 TABLE_PROPERTIES = {
-    "format-version": "2",
     "write.parquet.compression-codec": "zstd",
     # A task reads one Kafka partition, or a piece of one, so it writes one file of one partition: no shuffle, no sort.
     "write.distribution-mode": "none",
@@ -78,9 +78,13 @@ TABLE_PROPERTIES = {
 RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
 """Columns that Spark adds to every Iceberg table: it cannot read a table that has one of its own."""
 UNKNOWN_TYPES = ("void", "interval", "time(")
-"""Types of Spark that Iceberg does not have. `variant` it has from format version 3 on, which new tables are not of."""
+"""Types of Spark that Iceberg does not have. `variant` it has from format version 3 on."""
 NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 NOT_FREE = "Table %s may hold rows of this range. The load replaces them: its commit is an overwrite, not an append"
+UNSORTED = "Table %s is created without the order of sink.sort_by, which `tidegate check` shows: %s"
+TOO_MANY = "This load wrote %d data files into %s: choose fields of which a batch has fewer values for sink.partition_by"
+MANY_FILES = 1000
+"""Data files of one load, from which on it takes half a minute longer, and readers have to open them all."""
 WRITING = "reading Kafka and writing the table (the first load after Spark's start compiles, which may take a minute)"
 
 
@@ -125,9 +129,12 @@ class IcebergTable:
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
         """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it."""
-        unknown = UNKNOWN_TYPES if lookup.exists else (*UNKNOWN_TYPES, "variant")
+        has_variant = lookup.exists or job.layout.format_version > 2
+        unknown = UNKNOWN_TYPES if has_variant else (*UNKNOWN_TYPES, "variant")
         check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
-        created = not lookup.exists and self.create(schema, identity, job.load.pipeline)
+        if not lookup.exists:
+            check_layout(schema, job.layout, table=self.name, transform=job.transform)
+        created = not lookup.exists and self.create(schema, identity, job.load.pipeline, job.layout)
         new_owner = not created and check_owner(self.spark, job, lookup)
         held = self.spark.table(self.name).schema
         identity.check_kind([f.name.lower() for f in held.fields], self.name)
@@ -135,32 +142,32 @@ class IcebergTable:
         if new_owner:
             add_owner(self.spark, job)
 
-    def create(self, schema: StructType, identity: Identity, owner: str) -> bool:
+    def create(self, schema: StructType, identity: Identity, owner: str, layout: Layout) -> bool:
         """Create the table, and its namespace, for rows of this schema, as the pipeline's own.
 
         False where somebody else has just done so.
         """
-        nullable = StructType([StructField(f.name, f.dataType) for f in schema.fields])
         namespace = self.name.rpartition(".")[0]
         try:
             self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {quoted(namespace)}")
         except Exception:
             if not self.spark.catalog.databaseExists(namespace):
                 raise
+        # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
+        # a replacement relies on exact ones.
+        exact = {f"write.metadata.metrics.column.{name}": "full" for name in identity.columns}
+        properties = {**TABLE_PROPERTIES, **exact, f"{OWNER}{owner}": "true"}
         try:
-            writer = self.spark.createDataFrame([], nullable).writeTo(self.name).using("iceberg")
-            # Bounds of text columns are cut to 16 characters by default, and those of the hundredth column not kept at all;
-            # a replacement relies on exact ones.
-            exact = {f"write.metadata.metrics.column.{name}": "full" for name in identity.columns}
-            for key, value in {**TABLE_PROPERTIES, **exact, f"{OWNER}{owner}": "true"}.items():
-                writer = writer.tableProperty(key, value)
-            if identity.partitioned_by:
-                writer = writer.partitionedBy(*map(F.col, identity.partitioned_by))
-            writer.create()
+            self.spark.sql(create_table(self.name, schema, layout, identity.partitioned_by, properties))
         except Exception:
             if not self.spark.catalog.tableExists(self.name):
                 raise
             return False
+        if layout.sort_by:
+            try:
+                self.spark.sql(order_rows(self.name, layout))
+            except Exception as error:  # noqa: BLE001 - it needs Iceberg's SQL extensions, which a load does not
+                log.warning(UNSORTED, self.name, first_line(str(error)))
         return True
 
     def replace(
@@ -239,7 +246,10 @@ class IcebergTable:
                 table=self.name,
                 attempt=write.attempt,
             )
-        return receipts[-1][0]
+        receipt, summary = receipts[-1]
+        if (files := int(summary.get(ADDED_FILES, "0"))) > MANY_FILES:
+            log.warning(TOO_MANY, files, self.name)
+        return receipt
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.

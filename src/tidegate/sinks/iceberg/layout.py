@@ -1,0 +1,106 @@
+"""How a new Iceberg table is laid out: the SQL that creates it, and whether its columns can be laid out so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
+
+from tidegate.core.config.layout import Layout, PartitionField, SortField
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.formats.columns import quoted
+from tidegate.sinks.columns import sql_type
+
+_TIMES = ("timestamp", "timestamp_ntz")
+_TAKEN = {
+    "years": ("date", *_TIMES),
+    "months": ("date", *_TIMES),
+    "days": ("date", *_TIMES),
+    "hours": _TIMES,
+    "bucket": ("tinyint", "smallint", "int", "bigint", "decimal", "date", *_TIMES, "string", "binary"),
+    "truncate": ("tinyint", "smallint", "int", "bigint", "decimal", "string", "binary"),
+}
+"""The types, as Spark writes them, that each transform of the Iceberg table spec (Partition Transforms) takes."""
+
+
+def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[str], properties: Mapping[str, str]) -> str:
+    """The SQL that creates a table, without the order of its rows.
+
+    Args:
+        table: its name, `catalog.namespace.table`.
+        schema: the columns; all of them may be null.
+        layout: as the pipeline's file says.
+        own: partition fields that the table has in any case.
+        properties: what the table has beside those of the layout, which take precedence.
+    """
+    columns = ", ".join(f"{quoted(f.name)} {sql_type(f.dataType)}" for f in schema.fields)
+    fields = ", ".join([*map(_partition_sql, map(PartitionField.parse, layout.partition_by)), *map(quoted, own)])
+    # A task that writes into many partitions keeps one file open at a time, of rows that it has sorted by partition.
+    open_files = {"write.spark.fanout.enabled": "false"} if layout.partition_by else {}
+    held = {**properties, **open_files, **layout.properties, "format-version": str(layout.format_version)}
+    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in held.items())
+    by = f" PARTITIONED BY ({fields})" if fields else ""
+    return f"CREATE TABLE {_name(table)} ({columns}) USING iceberg{by} TBLPROPERTIES ({listed})"
+
+
+def order_rows(table: str, layout: Layout) -> str:
+    """The SQL that sets the order of the rows within a file."""
+    fields = (
+        f"{_name(of.column)} {'DESC' if of.descending else 'ASC'} NULLS {'FIRST' if of.nulls_first else 'LAST'}"
+        for of in map(SortField.parse, layout.sort_by)
+    )
+    return f"ALTER TABLE {_name(table)} WRITE LOCALLY ORDERED BY {', '.join(fields)}"
+
+
+def check_layout(schema: StructType, layout: Layout, *, table: str, transform: str) -> None:
+    """Refuse a layout by columns that the rows do not have, or whose types cannot be laid out so.
+
+    Raises:
+        SinkMisfit: it names each of them.
+    """
+    faults = []
+    for text, column, takes in (
+        *((text, (of := PartitionField.parse(text)).column, _TAKEN.get(of.transform)) for text in layout.partition_by),
+        *((text, SortField.parse(text).column, None) for text in layout.sort_by),
+    ):
+        kind = _type_of(schema, column)
+        if kind is None:
+            faults.append(f"{text}: there is no column {column}")
+        elif isinstance(kind, (StructType, ArrayType, MapType, VariantType)):
+            faults.append(f"{text}: {column} is a {kind.typeName()}")
+        elif takes is not None and not kind.simpleString().startswith(takes):
+            faults.append(f"{text}: {column} is {kind.simpleString()}, expected {', '.join(takes)}")
+    if faults:
+        raise SinkMisfit(
+            f"table {table} cannot be laid out as the pipeline's file says, by transform {transform}: {'; '.join(faults)}",
+            fix="Correct sink.partition_by and sink.sort_by, or let the transform make such columns; then clear the load task "
+            "and the tasks after it",
+            table=table,
+        )
+
+
+def _type_of(schema: StructType, column: str) -> DataType | None:
+    """The type of a column or of a field inside it; names are compared without case."""
+    of: DataType = schema
+    for part in column.lower().split("."):
+        inner = {f.name.lower(): f.dataType for f in of.fields} if isinstance(of, StructType) else {}
+        if part not in inner:
+            return None
+        of = inner[part]
+    return of
+
+
+def _partition_sql(of: PartitionField) -> str:
+    name = _name(of.column)
+    if of.transform == "identity":
+        return name
+    return f"{of.transform}({name})" if of.width is None else f"{of.transform}({of.width}, {name})"
+
+
+def _name(of: str) -> str:
+    return ".".join(map(quoted, of.split(".")))
+
+
+def _text(of: str) -> str:
+    escaped = of.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
