@@ -6,7 +6,6 @@ command that needs them.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import typer
 
 from tidegate import __version__
 from tidegate.beside import loaded, registered
-from tidegate.cli.shared import err, out
+from tidegate.cli.shared import err, out, print_json
 from tidegate.core.model.errors import ConfigError, TidegateError
 
 
@@ -79,7 +78,7 @@ def main() -> None:
         commands()()
     except TidegateError as error:
         if "--json" in sys.argv:
-            out.print_json(json.dumps(error.to_dict()))
+            print_json(error.to_dict())
         err.print(f"[red]{type(error).__name__}[/]: ", end="")
         err.print(str(error), markup=False)
         raise SystemExit(1) from error

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.beside import Stated, load_beside, loaded, valid_beside
-from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of
+from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of, print_json
 from tidegate.core.config.checks import ineffective
 from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import DEFAULT_POOL
@@ -101,7 +101,7 @@ def check(
     checks = [Checked.of("pipeline", *each, broken) for each in files.items()]
     checks += [Checked.of(kind.name, file, stated, {}) for kind, file, stated in others]
     if as_json:
-        out.print_json(json.dumps([each.to_json() for each in checks]))
+        print_json([each.to_json() for each in checks])
     else:
         for each in checks:
             _print_check(each)
@@ -117,7 +117,7 @@ def pools(project: Project = HERE) -> None:
         for pools, description in ((receiver_pools(project), RECEIVERS), (pool_slots(project), POOL_DESCRIPTION))
         for name, slots in pools.items()
     }
-    out.print_json(json.dumps(described))
+    print_json(described)
 
 
 def pool_slots(project: Path) -> dict[str, int]:

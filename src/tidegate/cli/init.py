@@ -6,7 +6,6 @@ What is in the way (a folder where a file must be, a link that leads nowhere) is
 
 from __future__ import annotations
 
-import json
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from tidegate.cli.shared import HERE, AsJson, out
+from tidegate.cli.shared import HERE, AsJson, out, print_json
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import RequestError
 from tidegate.pipelines import load_pipeline
@@ -52,7 +51,7 @@ def init(
     """
     done = write_example(folder)
     if as_json:
-        out.print_json(json.dumps({name: [str(file) for file in files] for name, files in vars(done).items()}))
+        print_json({name: [str(file) for file in files] for name, files in vars(done).items()})
         return
     for file in done.written:
         out.print(f"written  {file}", markup=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -19,6 +18,7 @@ from tidegate.cli.shared import (
     err,
     open_remote,
     out,
+    print_json,
     print_table,
     refuse_while_running,
     show_page,
@@ -76,7 +76,7 @@ def show(
             "failures": failures,
             "faults": state.faults,
         }
-        out.print_json(json.dumps(said))
+        print_json(said)
     else:
         _print_entries(ran[-last:], len(ran))
         for version, ranges in transforms.items():
@@ -164,7 +164,7 @@ def reload_command(
     if as_json:
         replay = None if replayed is None else asdict(replayed)
         said = {"pipeline": this.name, "missing": _to_json(missing), "left": _to_json(left), "replay": replay}
-        out.print_json(json.dumps(said))
+        print_json(said)
     else:
         _print_reload(this, replayed, holds=left is None)
     # a load that has found a gap leaves a receipt
@@ -228,7 +228,7 @@ def rebuild_command(
             save=not dry_run,
         )
     if as_json:
-        out.print_json(json.dumps(view.to_json()))
+        print_json(view.to_json())
     else:
         _print_rebuilt(view)
     if view.refused is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -19,6 +18,7 @@ from tidegate.cli.shared import (
     now_ms,
     open_remote,
     out,
+    print_json,
     show_page,
     show_progress,
     the_pipeline,
@@ -135,7 +135,7 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         ended = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
         page = remote.api.page(run_page(this.replay_dag, ended.run_id))
     if as_json:
-        out.print_json(json.dumps(asdict(ended)))
+        print_json(asdict(ended))
     elif ended.verdict is not None:
         chunks = f"{ended.verdict['chunks']} chunk{'s' if ended.verdict['chunks'] != 1 else ''}"
         out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows", markup=False)
@@ -167,7 +167,7 @@ def _print_report(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *,
     if report is None:  # only a run of the name "dry-run" that has saved a replay
         raise RequestError("the run dry-run has a replay of its own", fix="Delete its Variable")
     if as_json:
-        out.print_json(json.dumps(report.to_json()))
+        print_json(report.to_json())
         return
     for line in report.lines():
         out.print(line, markup=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,6 +19,7 @@ from tidegate.cli.shared import (
     now_ms,
     open_remote,
     out,
+    print_json,
     print_table,
     refuse_while_running,
     show_page,
@@ -75,7 +75,7 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
         tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
     if as_json:
-        out.print_json(json.dumps(_plan_to_json(planned)))
+        print_json(_plan_to_json(planned))
     elif isinstance(planned, Skip):
         out.print(f"nothing to read: {planned.reason}")
     else:
@@ -138,7 +138,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
         page = remote.page(ranges_page(this.name))
     view = LagView(pipeline=this.name, partitions=tuple(partitions), total=total_lag(partitions), maintenance=due, lost=lost)
     if as_json:
-        out.print_json(json.dumps(asdict(view)))
+        print_json(asdict(view))
     else:
         _print_lag(view)
     show_page(page)
@@ -177,7 +177,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
         refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
         accepted, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.reader(this))
     if as_json:
-        out.print_json(json.dumps({**accepted.to_json(), "dropped": [saved.load.run_id for saved in dropped]}))
+        print_json({**accepted.to_json(), "dropped": [saved.load.run_id for saved in dropped]})
         return
     out.print(f"accepted for batch {accepted.seq} of {this.name}; lost:")
     for r in accepted.loss:
@@ -211,7 +211,7 @@ def accept_table_command(
     with open_remote(project) as remote:
         accepted = (accept_foreign if foreign else accept_table)(this, store=remote.store, sink=remote.reader(this))
     if as_json:
-        out.print_json(json.dumps(accepted.to_json()))
+        print_json(accepted.to_json())
         return
     if foreign:
         rows = f"rows without origin stay in {this.sink.table}, and nothing before its start is replayed"
@@ -229,7 +229,7 @@ def accept_recreated_command(pipeline: Name, topic: Topic, project: Project = HE
     with open_remote(project) as remote:
         accepted = accept_recreated(this, topic, store=remote.store, brokers=remote.brokers(this), sink=remote.reader(this))
     if as_json:
-        out.print_json(json.dumps(accepted.to_json()))
+        print_json(accepted.to_json())
         return
     out.print(
         f"accepted for batch {accepted.seq} of {this.name}: topic {topic} starts anew, with id {accepted.recreated[topic]}"
@@ -272,7 +272,7 @@ def announce(
             for done, _ in enumerate(remote.api.announce(this.hours_asset, keys, {"pipeline": this.name}), 1):
                 progress("announcing", done, len(keys))
     if as_json:
-        out.print_json(json.dumps({"pipeline": this.name, "asset": this.hours_asset, "keys": keys, "dry_run": dry_run}))
+        print_json({"pipeline": this.name, "asset": this.hours_asset, "keys": keys, "dry_run": dry_run})
     else:
         what = f"{len(keys)} {this.announce.every}{'s' if len(keys) > 1 else ''}: {keys[0]} to {keys[-1]}"
         out.print(f"{'would announce' if dry_run else 'announced'} {what}", markup=False)
@@ -316,7 +316,7 @@ def rename_command(
             except TidegateError as error:
                 err.print(f"group {this.consumer_group} shows the next commit only: {error}", style="yellow", markup=False)
     if as_json:
-        out.print_json(json.dumps({"old": old, "new": new, "moved": moved, "seq": cursor.seq}))
+        print_json({"old": old, "new": new, "moved": moved, "seq": cursor.seq})
         return
     done = f"{moved} saved values moved" if moved else "it was done before"
     out.print(f"{old} is {new} now ({done}): its next batch is {cursor.seq + 1}", markup=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +58,11 @@ class ProjectServers(Protocol):
     def use_catalog(self) -> None:
         """Let PyIceberg find its catalog in this process."""
         ...
+
+
+def print_json(value: object) -> None:
+    """A value as JSON, for `--json`."""
+    out.print_json(json.dumps(value))
 
 
 def print_table(table: Table, *, fold: bool = False) -> None:

@@ -11,7 +11,18 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    open_remote,
+    out,
+    print_json,
+    print_table,
+    show_progress,
+    the_pipeline,
+)
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import PlatformError, RequestError, StateError
 from tidegate.core.rates.policies import POLICIES
@@ -184,7 +195,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
     )
     if fit:
         if as_json:
-            out.print_json(json.dumps({**(model.fit.to_json() if model.fit else {}), "sentences": model.sentences()}))
+            print_json({**(model.fit.to_json() if model.fit else {}), "sentences": model.sentences()})
         else:
             out.print("\n".join(model.sentences()), markup=False)
         return

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.table import Table
 
-from tidegate.cli.shared import HERE, AsJson, Name, Project, open_remote, out, print_table, show_progress, the_pipeline
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    open_remote,
+    out,
+    print_json,
+    print_table,
+    show_progress,
+    the_pipeline,
+)
 from tidegate.core.audit.oracle import (
     UNJUDGED,
     BatchVerification,
@@ -50,7 +60,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     if as_json:
         said = {"pipeline": this.name, **verification.to_json(), "began_anew": ranges_to_json(anew)}
         said |= {"other_commits": others, "changed_columns": columns}
-        out.print_json(json.dumps(said))
+        print_json(said)
     else:
         for r in anew:
             lacks = f"the offsets from {r.from_offset} to it may be missing"

@@ -76,9 +76,7 @@ def cut_boxes(targets: Iterable[Box], files: Iterable[Box]) -> tuple[Box, ...]:
     The boxes hold all targets, and each file lies in one of them as a whole or touches none. They are the smallest that
     do, where each file lies in one place.
 
-    Args:
-        targets: what is to be replaced.
-        files: the data files, each by its bounds. Files that no box can reach may be left out.
+    `files` are the data files, each by its bounds. Those that no box can reach may be left out.
     """
     boxes = _Boxes(targets)
     waiting, widened = list(files), False

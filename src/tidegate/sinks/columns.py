@@ -14,11 +14,7 @@ from tidegate.formats.columns import quoted
 def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Collection[str], transform: str) -> None:
     """Refuse rows that no table of the sink can hold.
 
-    Args:
-        schema: the columns of the rows to write.
-        reserved: names that the sink has itself.
-        unknown: first words of the types, as Spark writes them, that it cannot hold.
-        transform: what makes the rows.
+    `reserved` are names that the sink has itself, `unknown` first words of types, as Spark writes them, that it cannot hold.
 
     Raises:
         TransformError: two columns of one struct have one name but for its case, the sink has a column of that name itself,
@@ -70,14 +66,9 @@ def _columns(of: DataType, path: str) -> Iterator[tuple[str, DataType]]:
 def check_columns(
     held: StructType, new: StructType, *, kept_as: Callable[[DataType], object], table: str, transform: str
 ) -> None:
-    """Refuse rows that a table has no columns for. Columns that the rows lack are written as null.
+    """Refuse rows whose columns are not among those `held` by a table. Those that the rows lack are written as null.
 
-    Args:
-        held: the table's columns.
-        new: the columns of the rows to write; names are compared without case.
-        kept_as: what the sink keeps of a type: two types fit where it answers the same for both.
-        table: its name.
-        transform: what makes the rows.
+    Names are compared without case. Two types fit where `kept_as`, what the sink keeps of a type, is the same for both.
 
     Raises:
         SinkMisfit: columns have another type than in the table, or are not in it, or the table requires some that the rows

@@ -62,13 +62,8 @@ class SinkWriter(Protocol):
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
         """Make the table ready for the load: create it as the pipeline's own, or check that it takes these rows from it.
 
-        Nothing that the table holds changes. A table is looked at anew where somebody else has just created it.
-
-        Args:
-            schema: the columns of the rows to write.
-            identity: what the load replaces.
-            job: the load.
-            lookup: what `lookup` answered to the same job.
+        Nothing that the table holds changes. A table is looked at anew where somebody else has just created it. The schema is
+        that of the rows to write, and `lookup` has answered to the same job.
 
         Raises:
             SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, or the
@@ -84,15 +79,10 @@ class SinkWriter(Protocol):
         the table see it as an append. It is refused where anything that `lookup` could not see was added since. When this
         raises, and the error is not `SinkUnavailable`, nothing was written, or the commit is found by the next `lookup`.
 
-        Args:
-            rows: makes the rows to write, each of them of this identity. It is called once, after all that the adapter looks
-                at, and what it returns is executed exactly once.
-            identity: what is replaced.
-            write: what the receipt says.
-            lookup: what `lookup` answered, before the caller decided to write.
-            again: whether the load replaces rows, even if the table holds none: a replay, or a batch that has landed before.
-                False is a guess, not a promise.
-            phases: times the steps `look` (optional), `write` and `receipt`.
+        `rows` makes the rows to write, each of them of this identity. It is called once, after all that the adapter looks at,
+        and what it returns is executed exactly once. `lookup` has answered before the caller decided to write. `again` says
+        that the load replaces rows, even if the table holds none: a replay, or a batch that has landed before; False is a
+        guess, not a promise. `phases` times the steps `look` (optional), `write` and `receipt`.
 
         Raises:
             SinkConflict: other commits got in the way; nothing was written, and the caller looks at the table anew.

@@ -39,12 +39,8 @@ def with_record(
 ) -> TidegateError:
     """The error, with the first record that breaks the load, where one does and is found; else as it is.
 
-    Args:
-        error: of the load.
-        ranges: of the load.
-        rows: makes the rows of a part of them.
-        table: the schema that they are written to.
-        took_s: how long the load took; of one that takes longer than the search may, no record is looked for.
+    `rows` makes the rows of a part of the ranges, and `table` answers the schema that they are written to. Of a load that took
+    longer (`took_s`) than the search may, no record is looked for.
     """
     if took_s > LONGEST_S / 2 or not error.message.startswith((FAILED, NO_VALUE)):
         return error

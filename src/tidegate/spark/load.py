@@ -73,10 +73,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
     (the source fails otherwise), and every offset in the commit lies in its range. Fewer records than offsets are fine, also
     none at all, unless the job says that its topics are contiguous. Rows of a batch have no offset to be judged by.
 
-    Args:
-        spark: a classic or a Spark Connect session with the table's catalog.
-        job: what to load.
-        spark_jobs: the folder that the transform is imported from.
+    The session is a classic or a Spark Connect session with the table's catalog.
 
     Raises:
         RequestError: the ranges hold no offsets, or a chunk of a replay does not say which batch it is.

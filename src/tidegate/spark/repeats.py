@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -40,27 +41,20 @@ def without_repeats(spark: SparkSession, records: DataFrame, job: LoadJob, dedup
         split=job.reading.split,
         isolation_level=job.reading.isolation_level,
     )
-    return records.join(F.broadcast(repeats_among(keys, job.load.ranges, dedupe.window)), _same_origin(), "left_anti")
+    same = reduce(Column.__and__, (F.col(name) == F.col(f"_of{name}") for name in ORIGIN))
+    return records.join(F.broadcast(repeats_among(keys, job.load.ranges, dedupe.window)), same, "left_anti")
 
 
 def repeats_among(keys: DataFrame, ranges: Sequence[OffsetRange], window: int) -> DataFrame:
-    """The origins of the repeats in the ranges, each column's name with `_of` before it.
+    """The origins of the repeats in the ranges (one a partition), each column's name with `_of` before it.
 
-    Args:
-        keys: origin and key of the records that have one, in the ranges and their look-backs.
-        ranges: one a partition.
-        window: offsets.
+    `keys` are origin and key of the records that have one, in the ranges and their look-backs; `window` is a number of offsets.
     """
     before = F.lag(OFFSET).over(Window.partitionBy(TOPIC, PARTITION, KEY).orderBy(OFFSET))
     near = keys.select(*ORIGIN, before.alias("_before")).where(F.col(OFFSET) - F.col("_before") <= window)
     offset = F.col(OFFSET)
     asked = near.where(reaching(ranges, F.col(TOPIC), F.col(PARTITION), offset, offset))
     return asked.select(*(F.col(name).alias(f"_of{name}") for name in ORIGIN))
-
-
-def _same_origin() -> Column:
-    topic, partition, offset = (F.col(name) == F.col(f"_of{name}") for name in ORIGIN)
-    return topic & partition & offset
 
 
 @contextmanager

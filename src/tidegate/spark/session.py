@@ -218,8 +218,4 @@ def _close(session: ConnectSession) -> None:
         session.stop()
     # pyspark closes a session once more when it is collected as garbage. Closing waits for a lock of the thread pool that all
     # sessions share. If the collector runs in a thread that holds that lock, the process deadlocks.
-    session.client.close = _do_nothing  # type: ignore[method-assign]
-
-
-def _do_nothing() -> None:
-    """Replaces a method that must not run again."""
+    session.client.close = lambda: None  # type: ignore[method-assign]

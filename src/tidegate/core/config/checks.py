@@ -24,11 +24,9 @@ from tidegate.core.model.errors import some
 
 
 def table_faults(pipelines: Iterable[Pipeline], files: Collection[str] = ()) -> dict[str, list[str]]:
-    """What is wrong with the tables of these pipelines, by the name of the pipeline: the setting, and a sentence.
+    """What is wrong with the tables of pipelines whose files are valid, by the pipeline's name: the setting, and a sentence.
 
-    Args:
-        pipelines: those whose files are valid.
-        files: the names of further pipelines that have a file, valid or not.
+    `files` are the names of further pipelines that have a file, valid or not.
     """
     faults: dict[str, list[str]] = {}
     by_name = sorted(pipelines, key=lambda p: p.name)

@@ -44,11 +44,7 @@ class SinkKind:
     maintain: str
 
     def fault(self, identity: str) -> str | None:
-        """Why a pipeline whose rows have this identity cannot use such a sink; None where it can.
-
-        Args:
-            identity: `origin` or `batch`, as `Identity` of the pipeline has it.
-        """
+        """Why a pipeline whose rows have this identity (`origin` or `batch`) cannot use such a sink; None where it can."""
         if self.replaces is Replaces.NOTHING:
             return f"a sink of kind {self.name} only appends, so a load that is done again would leave two copies"
         if self.replaces is Replaces.WHOLE_BATCHES and identity == "origin":

@@ -1,6 +1,7 @@
 """What an Iceberg table holds, read through PyIceberg: receipts in its snapshots, and what identifies its rows.
 
-Only ancestors of the table's current state count: a commit that was rolled back holds no rows.
+Only ancestors of the table's current state count: a commit that was rolled back holds no rows. Whatever reads a table here
+raises `SinkUnavailable` where its catalog is not configured here, or does not answer.
 """
 
 from __future__ import annotations
@@ -45,9 +46,6 @@ class IcebergReader:
 
         Those of snapshots that maintenance has `expired` are read from the table of commits, which costs a scan of it where the
         oldest snapshot has a parent that is gone.
-
-        Raises:
-            SinkUnavailable: the catalog is not configured here, or does not answer.
         """
         loaded = load_table(table)
         if loaded is None:
@@ -128,7 +126,6 @@ class IcebergReader:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
 
         Raises:
-            SinkUnavailable: the catalog is not configured here, or does not answer.
             StateCorrupt: a receipt is there, but broken.
         """
         return self.history(table, expired=True).receipts(pipeline)
@@ -310,7 +307,6 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
     """The offset of every row that has an origin, for each partition; empty when there is no such table.
 
     Raises:
-        SinkUnavailable: the catalog is not configured here, or does not answer.
         SinkMisfit: the table lacks an origin column.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
@@ -336,11 +332,7 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
 
 
 def rows_without_origin(table: str) -> int:
-    """How many rows have no origin: another writer than Tidegate has added them.
-
-    Raises:
-        SinkUnavailable: the catalog is not configured here, or does not answer.
-    """
+    """How many rows have no origin: another writer than Tidegate has added them."""
     loaded = load_table(table)
     return 0 if loaded is None else loaded.scan(row_filter=" or ".join(f"{name} is null" for name in ORIGIN_COLUMNS)).count()
 
@@ -349,7 +341,6 @@ def read_batches(table: str) -> dict[int | None, int]:
     """How many rows each batch has, in a table whose rows are known by their batch; empty when there is no such table.
 
     Raises:
-        SinkUnavailable: the catalog is not configured here, or does not answer.
         SinkMisfit: the table's rows are not identified by their batch.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import

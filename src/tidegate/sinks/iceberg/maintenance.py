@@ -47,10 +47,6 @@ COMMIT = ("snapshot_id", "parent_id", "committed_at", "operation", "summary")
 def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     """Do one step of the maintenance of a table that exists. To do it again does no harm.
 
-    Args:
-        spark: any session with the table's catalog.
-        job: the step.
-
     Raises:
         SinkMisfit: the table belongs to other pipelines, its rows have no identity of ours, or the name of its table of commits
             is taken. Nothing was expired.

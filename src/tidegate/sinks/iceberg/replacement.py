@@ -65,11 +65,6 @@ def find_cut(spark: SparkSession, table: str, identity: Identity) -> Cut | None:
     """What of the table has to be written anew beside an identity; None where an overwrite of the identity is enough.
 
     One round trip where it touches no file or whole files; about five, and a count of the kept rows, where it cuts.
-
-    Args:
-        spark: any session with the table's catalog.
-        table: its name, `catalog.namespace.table`; it exists.
-        identity: what is to be replaced.
     """
     files = spark.table(f"{table}.data_files").where(_may_touch(identity)).select(*_bounds(identity))
     if not cut_boxes(identity.boxes, map(_box, files.collect())):

@@ -175,7 +175,16 @@ class IcebergTable:
     ) -> Receipt:
         """An append where the table held none of the rows at `lookup.head`, otherwise an overwrite."""
         try:
-            return self._replace(rows, identity, write, lookup, again=again, phases=phases)
+            with phases("look", "looking for rows of the range, and for data files that it goes through"):
+                cut = None if again else find_free(self.spark, self.name, identity, lookup)
+                if cut is None:
+                    if not again:
+                        log.warning(NOT_FREE, self.name)
+                    cut = find_cut(self.spark, self.name, identity)
+            with phases("write", WRITING):
+                self.overwrite(rows(), identity, write, cut)
+            with phases("receipt", "reading the receipt of the commit"):
+                return self.receipt_of_attempt(write)
         except Exception as error:
             if lookup.head and f"snap-{lookup.head}-" in str(error) and not self._has_snapshot(lookup.head):
                 raise SinkConflict(
@@ -187,28 +196,10 @@ class IcebergTable:
     def _has_snapshot(self, snapshot: int) -> bool:
         return not self.spark.table(f"{self.name}.snapshots").where(f"snapshot_id = {snapshot}").isEmpty()
 
-    def _replace(
-        self, rows: Callable[[], DataFrame], identity: Identity, write: Write, lookup: Lookup, *, again: bool, phases: Phases
-    ) -> Receipt:
-        with phases("look", "looking for rows of the range, and for data files that it goes through"):
-            cut = None if again else find_free(self.spark, self.name, identity, lookup)
-            if cut is None:
-                if not again:
-                    log.warning(NOT_FREE, self.name)
-                cut = find_cut(self.spark, self.name, identity)
-        with phases("write", WRITING):
-            self.overwrite(rows(), identity, write, cut)
-        with phases("receipt", "reading the receipt of the commit"):
-            return self.receipt_of_attempt(write)
-
     def overwrite(self, rows: DataFrame, identity: Identity, write: Write, cut: Cut | None = None) -> None:
-        """Replace all rows of an identity with `rows`, in one commit that carries the load's receipt.
+        """Replace all rows of an identity with `rows`, which are all of it, in one commit that carries the load's receipt.
 
-        Args:
-            rows: the new rows, all of them of the identity.
-            identity: what is replaced.
-            write: what its receipt says.
-            cut: what is written anew; see `replacement.Cut`. None: the identity, which goes through no data file.
+        `cut` is what is written anew; see `replacement.Cut`. None: the identity, which goes through no data file.
 
         Raises:
             Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has

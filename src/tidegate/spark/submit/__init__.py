@@ -40,8 +40,7 @@ from tidegate.spark.settings import REDACTION, with_ours
 def main(arguments: list[str] | None = None) -> int:
     """Run the job of `--job`, write its result to `--result`, and return the exit code.
 
-    Args:
-        arguments: the command line, by default the process's own. An option that is given twice has its last value.
+    An option that is given twice has its last value.
     """
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--job", type=Path, required=True, help="the job as JSON, or a file of its name in the working folder")
@@ -67,10 +66,6 @@ def main(arguments: list[str] | None = None) -> int:
 
 def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
     """The load, in a classic session that spark-submit's settings describe; the session is stopped afterwards.
-
-    Args:
-        job: what to load.
-        spark_jobs: folder that the transforms are imported from.
 
     Raises:
         TidegateError: see `tidegate.spark.load.load_range`.
