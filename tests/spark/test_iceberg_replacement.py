@@ -154,14 +154,10 @@ def test_kept_rows_stay_as_they_were(spark: SparkSession, table: str, put: Put) 
     ]
     rows = [(i, "orders", 0, offset, *rest) for offset, (i, *rest) in enumerate(odd)]
     put(0, at(0, 8), rows=spark.createDataFrame([*rows, (9, "orders", 0, 6, *rows[0][4:])], schema).coalesce(1))
-    before = {
-        row["_kafka_offset"]: row for row in spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset").collect()
-    }
+    kept = spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset")
+    before = str(kept.collect())  # a NaN equals nothing
     assert put(5, at(4, 12)) is not None
-    after = {
-        row["_kafka_offset"]: row for row in spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset").collect()
-    }
-    assert str(after) == str(before)  # a NaN equals nothing
+    assert str(spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset").collect()) == before
     assert [row["s"] for row in spark.table(table).where("_kafka_offset >= 4").collect()] == [None] * 8
 
 

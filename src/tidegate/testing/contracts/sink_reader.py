@@ -72,6 +72,7 @@ class SinkReaderContract:
         history = reader.history(table.name)
         assert (history.exists, history.commits, history.owners) == (False, (), frozenset())
         assert reader.receipts(table.name, "p") == []
+        assert reader.layout(table.name) is None
 
     def test_a_history_is_in_the_order_of_the_commits(self, reader: SinkReader, table: ReadTable) -> None:
         """The newest first, those of others between; each with its id, its properties, and a time that never goes back."""
@@ -200,9 +201,10 @@ class SinkReaderContract:
         "call",
         [
             lambda reader, table: reader.history(table),
+            lambda reader, table: reader.layout(table),
             lambda reader, table: reader.receipts(table, "p"),
         ],
-        ids=["history", "receipts"],
+        ids=["history", "layout", "receipts"],
     )
     def test_a_catalog_that_does_not_answer_is_unavailable(
         self, unreachable: tuple[SinkReader, str], call: Callable[[SinkReader, str], object]
