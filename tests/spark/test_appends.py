@@ -63,9 +63,7 @@ def between(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Iterator[int]]:
     return make
 
 
-def test_a_load_of_new_rows_is_an_append_and_every_other_an_overwrite(
-    spark: SparkSession, load: Load, job: Job, table: str
-) -> None:
+def test_a_load_of_new_rows_is_an_append_and_every_other_an_overwrite(load: Load, job: Job, table: str) -> None:
     """New: the first batch, the next, one cleared before it landed. Not: redone, other code, a replay, rows in the way."""
     load(job(0, 5))
     load(job(5, 10, seq=1))
@@ -97,7 +95,7 @@ def test_a_load_into_a_table_of_others_that_has_just_got_its_columns_is_an_overw
 
 
 def test_a_batch_whose_rows_are_known_by_their_batch_is_an_append_too(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, batch: Job, table: str
+    sink: SinkUnderTest, load: Load, batch: Job, table: str
 ) -> None:
     """And done over by a replay it is an overwrite."""
     for seq in (1, 2):
@@ -133,7 +131,7 @@ def test_a_load_knows_of_no_later_rows_only_where_each_of_its_partitions_has_non
 
 
 def test_of_two_loads_of_one_batch_at_once_the_second_finds_the_first(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, between: Callable[..., Iterator[int]]
+    sink: SinkUnderTest, load: Load, job: Job, table: str, between: Callable[..., Iterator[int]]
 ) -> None:
     """Into a table that exists, and where both make it: one append, and the other writes nothing."""
     for seq, wanted in enumerate([job(0, 5), job(5, 10, seq=1)]):
@@ -147,7 +145,7 @@ def test_of_two_loads_of_one_batch_at_once_the_second_finds_the_first(
 
 
 def test_a_zombie_with_other_code_replaces_what_its_successor_appended(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, between: Callable[..., Iterator[int]]
+    sink: SinkUnderTest, load: Load, job: Job, table: str, between: Callable[..., Iterator[int]]
 ) -> None:
     """Both loads say that they are whole, so the later commit replaces the rows of the earlier one."""
     load(job(0, 5))

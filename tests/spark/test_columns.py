@@ -118,7 +118,7 @@ def test_an_origin_column_of_another_type_is_not_to_be_cast(spark: SparkSession,
 
 
 def test_a_topic_of_the_longest_name_loads(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+    sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder of a partition would have a longer name than the file system takes: such a table is partitioned without."""
     topic, wanted = "t" * 249, job(0, 10, transform="made:plain")

@@ -185,7 +185,7 @@ def test_an_empty_table_has_nothing_to_maintain(spark: SparkSession, loaded: str
     assert maintain(spark, MaintenanceJob("orders", loaded, "remove_orphans", now_ms=later_ms())).counts == {"files_removed": 0}
 
 
-def test_files_that_cannot_be_merged_are_reported(spark: SparkSession, loaded: str, load: Load, job: Job) -> None:
+def test_files_that_cannot_be_merged_are_reported(spark: SparkSession, loaded: str) -> None:
     """The run succeeds, since the others were merged; rows are as before, but for those of the lost file."""
     Path(files_of(loaded)[0].removeprefix("file:")).unlink()
     done = maintain(spark, MaintenanceJob("orders", loaded, "compact", now_ms=later_ms(), maintenance=AGED))

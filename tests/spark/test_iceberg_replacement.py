@@ -90,7 +90,7 @@ def marks(*parts: tuple[int, OffsetRange]) -> dict[Origin, list[int]]:
     return {(r.topic, r.partition, offset): [mark] for mark, r in parts for offset in range(r.from_offset, r.until_offset)}
 
 
-def test_new_and_aligned_ranges_are_not_cut(spark: SparkSession, table: str, put: Put) -> None:
+def test_new_and_aligned_ranges_are_not_cut(table: str, put: Put) -> None:
     """An overwrite of the range does: after the end, before the beginning, between, and over whole files."""
     for mark, r in enumerate([at(20, 30), at(30, 40), at(0, 10), at(10, 20), at(20, 40), at(0, 40)]):
         assert put(mark, r) is None
@@ -98,7 +98,7 @@ def test_new_and_aligned_ranges_are_not_cut(spark: SparkSession, table: str, put
 
 
 @pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
-def test_a_range_through_files_replaces_its_rows_and_no_other(spark: SparkSession, table: str, put: Put) -> None:
+def test_a_range_through_files_replaces_its_rows_and_no_other(table: str, put: Put) -> None:
     """Several files, partitions and topics in one commit; a range in no file beside them; the receipt counts what was kept."""
     put(1, at(0, 10), at(0, 10, partition=1), at(0, 10, topic="visits"), at(0, 10, topic="a"))
     put(2, at(10, 20), at(10, 20, partition=1))
@@ -113,7 +113,7 @@ def test_a_range_through_files_replaces_its_rows_and_no_other(spark: SparkSessio
 
 
 @pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
-def test_a_range_that_was_cut_once_is_aligned_from_then_on(spark: SparkSession, table: str, put: Put) -> None:
+def test_a_range_that_was_cut_once_is_aligned_from_then_on(table: str, put: Put) -> None:
     """What is kept from before and after it lies in files of its own."""
     put(1, at(0, 30))
     assert put(2, at(10, 20)) is not None

@@ -244,7 +244,7 @@ def test_a_commit_with_offsets_outside_its_ranges_is_refused(load: Load, job: Jo
         load(job(0, 5))
 
 
-def test_an_error_names_batch_and_table(load: Load, job: Job, table: str) -> None:
+def test_an_error_names_batch_and_table(load: Load, job: Job) -> None:
     """Whatever fails in Spark leaves as one of ours, with the original as its cause."""
     bad = load_job("orders", 3, "r", job(0, 5).load.ranges, "shapes:plain", "nowhere.tests.t", {})
     with pytest.raises(TidegateError) as caught:
@@ -338,7 +338,7 @@ def model(at_ms: Sequence[int], window: Span) -> Times:
 
 
 @pytest.fixture
-def stamped(spark: SparkSession, load: Load, monkeypatch: pytest.MonkeyPatch) -> Load:
+def stamped(load: Load, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Loads of a topic with these timestamps."""
     read = tidegate.spark.load.read_ranges  # type: ignore[attr-defined]
     at = F.element_at(F.array(*(F.timestamp_millis(F.lit(t)) for t in STAMPED)), (F.col("_kafka_offset") + 1).cast("int"))

@@ -43,7 +43,7 @@ def reader(server: RestCatalog, monkeypatch: pytest.MonkeyPatch) -> IcebergReade
 
 
 def test_loads_are_appends_whose_receipts_both_sides_find(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, server: RestCatalog, reader: IcebergReader
+    sink: SinkUnderTest, load: Load, job: Job, table: str, server: RestCatalog, reader: IcebergReader
 ) -> None:
     """Also where an answer is lost: that a table was made, or a load, which the client looks for after a 500, else the load."""
     server.lost += [500, OK, 500, CLOSED]
@@ -58,7 +58,7 @@ def test_loads_are_appends_whose_receipts_both_sides_find(
 
 
 def test_a_commit_that_the_server_refuses_is_looked_at_anew(
-    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, server: RestCatalog
+    sink: SinkUnderTest, load: Load, job: Job, table: str, server: RestCatalog
 ) -> None:
     """It has left the client when another load of the same batch lands, or one of another batch."""
     load(job(0, 5))

@@ -202,7 +202,7 @@ def test_a_transform_that_breaks_its_contract_commits_nothing(sink: SinkUnderTes
         assert sink.commits(table) == commits, transform
 
 
-def test_a_column_of_another_type_is_refused_by_name(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
+def test_a_column_of_another_type_is_refused_by_name(load: Load, job: Job) -> None:
     """Spark would cast in silence; the table's types are kept."""
     load(job(0, 5))
     with pytest.raises(SinkMisfit, match="id is int there and string here"):

@@ -6,11 +6,13 @@ import contextlib
 import json
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 from typer.testing import CliRunner, Result
 
-from tests.records import cursor_of, write_of
+from tests.unit.loads import P0
+from tests.unit.test_cli_schedule import FakeRemote
 from tidegate.cli import replay
 from tidegate.cli.replay import _bounds
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -22,11 +24,8 @@ from tidegate.core.model.errors import (
     SinkUnavailable,
     TidegateError,
 )
-from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.run_notes import UNVERIFIED
-from tidegate.core.state.ledger import Ledger
-from tidegate.core.state.receipt import Receipt
-from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers
 
 ONE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 TWO = Pipeline("p", Source(("t", "u")), "m:f", sink=Sink("lake.a.b"))
@@ -108,33 +107,16 @@ class FakeApi:
         return [{"task_id": "load", "map_index": place, "state": state} for place, state in enumerate(states)]
 
 
-class FakeRemote:
-    """A pipeline that has read ten records of partition 0 in one batch."""
-
-    def __init__(self, api: FakeApi, fault: TidegateError | None = None) -> None:
-        self.api, self.fault = api, fault
-        self.store, self.sink = MemoryStore(), FakeReader()
-        cursor = cursor_of("p", seq=1, offsets={TopicPartition("t", 0): 10}, topic_ids={"t": "id"})
-        Ledger(self.store, "p").save_cursor(cursor)
-        load = write_of("p", 1, "run1", (OffsetRange("t", 0, 0, 10),), "m:f@1", "a", {"t": "id"})
-        self.sink.found.append(Receipt(load, 10, 1, rows=1))
-
-    def reader(self, _pipeline: Pipeline) -> FakeReader:
-        return self.sink
-
-    def brokers(self, _pipeline: Pipeline) -> FakeBrokers:
-        if self.fault is not None:
-            raise self.fault
-        return FakeBrokers(latest={TopicPartition("t", 0): 10})
-
-
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]]:
-    """The command on that pipeline."""
+    """The command on a pipeline that has read ten records of partition 0 in one batch."""
 
     def command(*words: str, fault: TidegateError | None = None, **how: Any) -> tuple[Result, FakeApi]:
         api = FakeApi(**how)
-        monkeypatch.setattr(replay, "open_remote", lambda _: contextlib.nullcontext(FakeRemote(api, fault)))
+        remote = FakeRemote(api=api, log=FakeBrokers(latest={P0: 10}))
+        if fault is not None:
+            remote.brokers = mock.Mock(side_effect=fault)
+        monkeypatch.setattr(replay, "open_remote", lambda _: contextlib.nullcontext(remote))
         monkeypatch.setattr(replay, "the_pipeline", lambda *_: ONE)
         return CliRunner().invoke(replay.app, ["p", *words]), api
 

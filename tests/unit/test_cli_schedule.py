@@ -74,7 +74,7 @@ class FakeRemote:
 
     store: MemoryStore = field(default_factory=MemoryStore)
     sink: FakeReader = field(default_factory=lambda: FakeReader(found=[receipt(1, 0, 10)]))
-    api: FakeApi = field(default_factory=FakeApi)
+    api: Any = field(default_factory=FakeApi)
     log: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 30}, retention={"t": 60_000}))
     pipeline: Pipeline = PIPELINE
     active: list[str] = field(default_factory=list)
@@ -83,8 +83,9 @@ class FakeRemote:
     ran: list[dict[str, str]] = field(default_factory=lambda: RAN)
 
     def __post_init__(self) -> None:
-        self.reader = lambda _: self.sink
-        self.brokers, self.active_runs, self.runs = lambda _: self.log, lambda _: self.active, lambda _: self.ran
+        self.reader: Any = lambda _: self.sink
+        self.brokers: Any = lambda _: self.log
+        self.active_runs, self.runs = lambda _: self.active, lambda _: self.ran
         self.page = lambda path: None if self.no_page else f"https://airflow/base/{path}"
         self.ledger.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
         self.save(1, 0, 10, "earliest")

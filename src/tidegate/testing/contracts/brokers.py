@@ -15,6 +15,9 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import begins
 from tidegate.core.state.ports import Brokers
 
+NOW_MS = time.time_ns() // 1_000_000
+"""A time for records, which retention by time leaves alone."""
+
 
 class Cluster(Protocol):
     """The Kafka cluster behind the brokers under test. What it did is visible to them when a method returns."""
@@ -52,20 +55,13 @@ class BrokersContract:
         """What the names of one test's topics contain."""
         return f"law{uuid4().hex}"
 
-    @pytest.fixture
-    def now_ms(self) -> int:
-        """A time for records, which retention by time leaves alone."""
-        return time.time_ns() // 1_000_000
-
-    def test_watermarks_are_the_bounds_of_every_partition(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_watermarks_are_the_bounds_of_every_partition(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """Half-open; a beginning that was deleted shows, and so does a partition that is empty, ever or again."""
         a0, a1, a2, b0 = (*(TopicPartition(f"{word}-a", number) for number in range(3)), TopicPartition(f"{word}-b", 0))
         cluster.make_topic(a0.topic, 3)
         cluster.make_topic(b0.topic)
-        cluster.write(a1, [now_ms] * 30)
-        cluster.write(a2, [now_ms] * 4)
+        cluster.write(a1, [NOW_MS] * 30)
+        cluster.write(a2, [NOW_MS] * 4)
         cluster.delete_records(a1, 12)
         cluster.delete_records(a2, 4)
         marks = brokers.watermarks([a0.topic, b0.topic])
@@ -80,9 +76,7 @@ class BrokersContract:
         none = brokers.watermarks([])
         assert (none.earliest, none.latest, none.topic_ids) == ({}, {}, {})
 
-    def test_a_topic_keeps_its_id_until_it_is_created_again(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_a_topic_keeps_its_id_until_it_is_created_again(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """Each topic has one, and no other topic has it; new records and partitions do not change it."""
         topics = [f"{word}-a", f"{word}-b"]
         for topic in topics:
@@ -91,7 +85,7 @@ class BrokersContract:
         assert sorted(ids) == topics
         assert len({*ids.values()}) == 2
         assert (brokers.topic_ids(topics), brokers.topic_ids([])) == (ids, {})
-        cluster.write(TopicPartition(topics[0], 0), [now_ms])
+        cluster.write(TopicPartition(topics[0], 0), [NOW_MS])
         cluster.add_partitions(topics[0], 2)
         assert brokers.watermarks(topics).topic_ids == ids
         cluster.delete_topic(topics[0])
@@ -101,16 +95,14 @@ class BrokersContract:
         assert again.topic_ids[topics[0]] not in ids.values()
         assert again.topic_ids[topics[1]] == ids[topics[1]]
 
-    def test_a_topic_that_is_missing_or_deleted_is_named(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_a_topic_that_is_missing_or_deleted_is_named(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """Also beside one that is there: no answer holds a part of the topics."""
         there, gone = TopicPartition(f"{word}-there", 0), TopicPartition(f"{word}-gone", 0)
         cluster.make_topic(there.topic)
         with pytest.raises(TopicNotFound, match=gone.topic):
             brokers.watermarks([there.topic, gone.topic])
         cluster.make_topic(gone.topic)
-        cluster.write(gone, [now_ms])
+        cluster.write(gone, [NOW_MS])
         assert brokers.watermarks([gone.topic]).latest == {gone: 1}
         cluster.delete_topic(gone.topic)
         with pytest.raises(TopicNotFound, match=gone.topic):
@@ -119,32 +111,30 @@ class BrokersContract:
             brokers.offsets_at({there: 0, gone: 0})
         assert brokers.match_topics(f"{word}.*") == [there.topic]
 
-    def test_a_new_partition_is_empty_and_the_old_ones_stay(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_a_new_partition_is_empty_and_the_old_ones_stay(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """It begins at 0."""
         old, new = TopicPartition(word, 0), TopicPartition(word, 1)
         cluster.make_topic(word)
-        cluster.write(old, [now_ms] * 3)
+        cluster.write(old, [NOW_MS] * 3)
         assert brokers.watermarks([word]).latest == {old: 3}
         cluster.add_partitions(word, 2)
         marks = brokers.watermarks([word])
         assert (marks.earliest, marks.latest) == ({old: 0, new: 0}, {old: 3, new: 0})
-        assert brokers.offsets_at({old: now_ms, new: now_ms}) == {old: 0, new: None}
+        assert brokers.offsets_at({old: NOW_MS, new: NOW_MS}) == {old: 0, new: None}
 
     def test_an_open_transaction_holds_back_the_end_of_read_committed_only(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
+        self, brokers: Brokers, cluster: Cluster, word: str
     ) -> None:
         """It stays where the transaction began until this ends; then both ends are behind its marker."""
         where = TopicPartition(word, 0)
         cluster.make_topic(word)
-        cluster.write(where, [now_ms] * 5)
-        commit = cluster.open_transaction(where, [now_ms] * 2)
+        cluster.write(where, [NOW_MS] * 5)
+        commit = cluster.open_transaction(where, [NOW_MS] * 2)
         assert brokers.watermarks([word]).latest == {where: 7}
         assert brokers.watermarks([word], isolation_level="read_uncommitted").latest == {where: 7}
         stable = brokers.watermarks([word], isolation_level="read_committed")
         assert (stable.latest, stable.held_back) == ({where: 5}, {where: 2})
-        assert brokers.next_timestamps(begins(stable)) == {where: now_ms}
+        assert brokers.next_timestamps(begins(stable)) == {where: NOW_MS}
         commit()
         assert brokers.watermarks([word]).latest == {where: 8}
         stable = brokers.watermarks([word], isolation_level="read_committed")
@@ -194,31 +184,27 @@ class BrokersContract:
         with pytest.raises(ConfigError, match=rf"^{field}: .* is not a regular expression"):
             unreachable.match_topics(pattern, exclude)
 
-    def test_a_time_is_the_first_offset_at_or_after_it(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_a_time_is_the_first_offset_at_or_after_it(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """In offset order, though timestamps may go back; None where the log has no such record."""
         t0, t1, t2 = (TopicPartition(word, number) for number in range(3))
         cluster.make_topic(word, 3)
-        cluster.write(t0, [now_ms, now_ms + 10, now_ms + 5, now_ms + 20])
-        cluster.write(t1, [now_ms])
-        assert brokers.offsets_at({t0: 0, t1: now_ms, t2: now_ms}) == {t0: 0, t1: 0, t2: None}
-        assert brokers.offsets_at({t0: now_ms + 1, t1: now_ms + 1}) == {t0: 1, t1: None}
-        assert brokers.offsets_at({t0: now_ms + 11}) == {t0: 3}
-        assert brokers.offsets_at({t0: now_ms + 21, t2: 0}) == {t0: None, t2: None}
+        cluster.write(t0, [NOW_MS, NOW_MS + 10, NOW_MS + 5, NOW_MS + 20])
+        cluster.write(t1, [NOW_MS])
+        assert brokers.offsets_at({t0: 0, t1: NOW_MS, t2: NOW_MS}) == {t0: 0, t1: 0, t2: None}
+        assert brokers.offsets_at({t0: NOW_MS + 1, t1: NOW_MS + 1}) == {t0: 1, t1: None}
+        assert brokers.offsets_at({t0: NOW_MS + 11}) == {t0: 3}
+        assert brokers.offsets_at({t0: NOW_MS + 21, t2: 0}) == {t0: None, t2: None}
         assert brokers.offsets_at({}) == {}
 
-    def test_a_time_before_the_log_is_its_first_record(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_a_time_before_the_log_is_its_first_record(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """Of those that retention has left; an emptied partition has none."""
         t0, t1 = TopicPartition(word, 0), TopicPartition(word, 1)
         cluster.make_topic(word, 2)
         for where in (t0, t1):
-            cluster.write(where, [now_ms, now_ms + 1, now_ms + 2])
+            cluster.write(where, [NOW_MS, NOW_MS + 1, NOW_MS + 2])
         cluster.delete_records(t0, 2)
         cluster.delete_records(t1, 3)
-        assert brokers.offsets_at({t0: now_ms, t1: now_ms}) == {t0: 2, t1: None}
+        assert brokers.offsets_at({t0: NOW_MS, t1: NOW_MS}) == {t0: 2, t1: None}
 
     def test_a_partition_that_is_missing_is_named(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """Also beside one that is there."""
@@ -226,16 +212,14 @@ class BrokersContract:
         with pytest.raises(TopicNotFound, match=f"{word}-7"):
             brokers.offsets_at({TopicPartition(word, 0): 0, TopicPartition(word, 7): 0})
 
-    def test_the_next_record_of_a_position_has_its_own_timestamp(
-        self, brokers: Brokers, cluster: Cluster, word: str, now_ms: int
-    ) -> None:
+    def test_the_next_record_of_a_position_has_its_own_timestamp(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """The end of a log has none, and neither has an empty partition."""
         t0, t1, t2 = (TopicPartition(word, number) for number in range(3))
         cluster.make_topic(word, 3)
-        cluster.write(t0, [now_ms, now_ms + 10, now_ms + 5])
-        cluster.write(t1, [now_ms])
-        assert brokers.next_timestamps({t0: 1, t1: 0, t2: 0}) == {t0: now_ms + 10, t1: now_ms}
-        assert brokers.next_timestamps({t0: 2, t1: 1}, isolation_level="read_committed") == {t0: now_ms + 5}
+        cluster.write(t0, [NOW_MS, NOW_MS + 10, NOW_MS + 5])
+        cluster.write(t1, [NOW_MS])
+        assert brokers.next_timestamps({t0: 1, t1: 0, t2: 0}) == {t0: NOW_MS + 10, t1: NOW_MS}
+        assert brokers.next_timestamps({t0: 2, t1: 1}, isolation_level="read_committed") == {t0: NOW_MS + 5}
         assert brokers.next_timestamps({}) == {}
 
     def test_retention_is_asked_of_the_topics_that_are_named(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
