@@ -50,14 +50,14 @@ FORMATS = {
         lambda values: json.dumps(values, ensure_ascii=False),
         {b'{"id": 1': "not valid JSON", b"": "not valid JSON", b"[]": "not a JSON object", b'{"id": "x"}': "does not fit: id"},
         b'{"id": "abc", "name": "n"}',
-        "tidegate.formats.json.decoding._check",
+        "tidegate.formats.json.decoding.check",
     ),
     "tabs": FormatUnderTest(
         parse_tabs,
         lambda values: "\t".join(str(value) for value in values.values()),
         {b"1": "not 2 values", b"": "not 2 values", b"1\tx\t": "not 2 values", b"x\t": "does not fit: id"},
         b"abc\tn",
-        "tidegate.testing.tabs._check",
+        "tidegate.testing.tabs.check",
     ),
 }
 
@@ -149,17 +149,8 @@ def test_a_text_column_is_parsed_as_well(spark: SparkSession, parse: Parse, of: 
 
 def test_both_ways_make_the_same_rows_and_the_same_schema(records: Records, of: FormatUnderTest) -> None:
     """Of whole numbers at their bounds, of what does not fit, and of what is broken."""
-    numbers = [
-        "0",
-        "-0",
-        "007",
-        "+1",
-        " 1",
-        "1.5",
-        "1e2",
-        "",
-        *(str(sign * 2**31 + by) for sign in (-1, 1) for by in (-1, 0, 1)),
-    ]
+    bounds = (str(sign * 2**31 + by) for sign in (-1, 1) for by in (-1, 0, 1))
+    numbers = ["0", "-0", "007", "+1", " 1", "1.5", "1e2", "", *bounds]
     made = [of.write({"id": number, "name": "x"}).encode() for number in (*numbers, "9" * 5000)]
     unquoted = [record.replace(b'"id": "', b'"id": ').replace(b'", "name"', b', "name"') for record in made]
     these = records([*made, *unquoted, *of.broken, of.misfit, None, b"\xff"])

@@ -38,22 +38,19 @@ def expecting(records: int) -> Iterator[None]:
         _expected.reset(token)
 
 
-def pay_off(spark: SparkSession, can_decode: str) -> bool:
+def pay_off(spark: SparkSession, check: str) -> bool:
     """Whether the load that is planned is large, and the workers of its session have what decoding needs.
 
-    They are asked once a session, by a job of one row. Whatever it fails for means no.
-
-    Args:
-        spark: the session.
-        can_decode: the format's column function, as `module:name`, that fails in workers which lack something. It is imported
-            here, since its module may need what this process lacks too.
+    They are asked once a session, by a job of one row. Whatever it fails for means no. `check` is the format's function of
+    batches, as `module:name`, that fails in workers which lack something. It is imported here, since its module may need what
+    this process lacks too.
     """
     if _expected.get() < MANY:
         return False
     able = _able.setdefault(spark, {})
-    if can_decode not in able:
-        able[can_decode] = _can_decode(spark, can_decode)
-    return able[can_decode]
+    if check not in able:
+        able[check] = _can_decode(spark, check)
+    return able[check]
 
 
 def in_workers(function: Callable[[Iterator[Any]], Iterator[Any]], returns: DataType | str) -> Callable[[Column], Column]:
@@ -65,9 +62,9 @@ def in_workers(function: Callable[[Iterator[Any]], Iterator[Any]], returns: Data
     return udf
 
 
-def _can_decode(spark: SparkSession, can_decode: str) -> bool:
+def _can_decode(spark: SparkSession, check: str) -> bool:
     try:
-        spark.range(1).select(resolve_name(can_decode)(F.col("id"))).collect()
+        spark.range(1).select(in_workers(resolve_name(check), "boolean")(F.col("id"))).collect()
     except Exception as error:  # noqa: BLE001 - whatever they lack, Spark's own parser needs none of it
         named = [line.strip() for line in str(error).splitlines() if "Error" in line]
         why = named[-1] if named else type(error).__name__

@@ -67,7 +67,7 @@ def _decoded(df: DataFrame, of: StructType, value: Column, parser: Parser | None
     kinds = {field.name: field.dataType.simpleString() for field in of.fields}
     if parser == "jvm" or not set(kinds.values()) <= _DECODED.keys():
         return None
-    if parser is None and not pay_off(df.sparkSession, f"{__name__}:can_decode"):
+    if parser is None and not pay_off(df.sparkSession, f"{__name__}:check"):
         return None
 
     def decode(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
@@ -78,12 +78,8 @@ def _decoded(df: DataFrame, of: StructType, value: Column, parser: Parser | None
     return in_workers(decode, of)(value.cast("binary"))
 
 
-def can_decode(anything: Column) -> Column:
+def check(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
     """True for every value of a column; it fails where the workers lack what decoding needs."""
-    return in_workers(_check, "boolean")(anything)
-
-
-def _check(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
     for batch in batches:
         yield pa.array([True] * len(batch))
 

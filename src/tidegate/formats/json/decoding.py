@@ -59,15 +59,11 @@ def decoded(records: Column, of: StructType) -> Column:
     return in_workers(decode, of)(records)
 
 
-def can_decode(anything: Column) -> Column:
-    """True for every value of a column; it fails where the workers lack what decoding needs."""
-    return in_workers(_check, "boolean")(anything)
-
-
 # ---- in the workers
 
 
-def _check(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+def check(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
+    """True for every value of a column; it fails where the workers lack what decoding needs."""
     for batch in batches:
         yield pa.array([msgspec.json.decode(b"true")] * len(batch))
 

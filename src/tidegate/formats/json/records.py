@@ -134,7 +134,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
 
 def _decoded(df: DataFrame, of: StructType, value: Column, parser: Parser | None) -> Column | None:
     """The records as structs, null where Spark's parser has to look; None where Python workers do not decode."""
-    if parser is None and not pay_off(df.sparkSession, "tidegate.formats.json.decoding:can_decode"):
+    if parser is None and not pay_off(df.sparkSession, "tidegate.formats.json.decoding:check"):
         return None
     from tidegate.formats.json.decoding import decoded, is_decodable  # noqa: PLC0415 - without pyarrow it cannot be imported
 
