@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tidegate.core.rates.policy import RatePolicy
     from tidegate.core.state.ports import Brokers, JobRunner, SinkReader, StateStore
     from tidegate.formats.columns import header
-    from tidegate.formats.json.records import parse_json
+    from tidegate.formats.json import parse_json
     from tidegate.sinks.port import SinkWriter
     from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
     from tidegate_receivers.rules.placement import Tracked, Worker, reschedule_receiver, schedule_receivers
@@ -75,7 +75,7 @@ _MODULES = {
     "header": "tidegate.formats.columns",
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
-    "parse_json": "tidegate.formats.json.records",
+    "parse_json": "tidegate.formats.json",
     "reschedule_receiver": "tidegate_receivers.rules.placement",
     "schedule_receivers": "tidegate_receivers.rules.placement",
     "share_limit": "tidegate.core.rates",

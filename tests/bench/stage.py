@@ -47,7 +47,7 @@ TRANSFORMS = {
 _MODULE = f"""
 from pyspark.sql import functions as F
 
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 SCHEMA = "{SCHEMA}"
 """

@@ -73,7 +73,7 @@ TRANSFORM = '''\
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 
 def checked(records: DataFrame) -> DataFrame:

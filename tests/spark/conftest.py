@@ -19,16 +19,7 @@ from pyiceberg.utils.config import Config
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import tidegate.spark.load
 import tidegate.testing.sinks
@@ -58,7 +49,7 @@ HERE = Path(__file__).parent
 PARTS = "parts"
 TRANSFORMS = '''
 from pyspark.sql import functions as F
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 def plain(records):
     """id and origin."""
@@ -239,12 +230,7 @@ def sink(spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
 
 
 @pytest.fixture
-def load(
-    spark: SparkSession,
-    spark_jobs: Path,
-    sink: SinkUnderTest,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Load:
+def load(spark: SparkSession, spark_jobs: Path, sink: SinkUnderTest, monkeypatch: pytest.MonkeyPatch) -> Load:
     """`load_range` into a sink, on a topic of 30 records, whose ids are their offsets, read in as many tasks as PARTS says."""
 
     def read(_spark: SparkSession, ranges: tuple[OffsetRange, ...], options: dict[str, str], **_plan: object) -> DataFrame:

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 from pyspark import TaskContext
 from pyspark.sql import functions as F
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 DIED = Path(__file__).parent / "died"
 

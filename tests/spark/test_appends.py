@@ -273,13 +273,7 @@ def test_a_commit_whose_files_are_gone_is_no_receipt_and_the_way_back_is_named(
 
 
 def test_readers_that_follow_see_each_row_of_the_schedule_once(
-    spark: SparkSession,
-    sink: SinkUnderTest,
-    load: Load,
-    job: Job,
-    table: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Spark's stream, and the incremental scans of Spark and PyIceberg, though loads die before and after their commit.
 

@@ -37,7 +37,7 @@ REFUSED = {
 }
 SHAPES = '''
 from pyspark.sql import functions as F
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 def plain(records):
     """id and origin."""

@@ -23,7 +23,7 @@ from tidegate.core.model.ranges import TopicPartition
 SHAPES = '''
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 def plain(records):
     """id and origin."""

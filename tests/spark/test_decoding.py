@@ -12,8 +12,8 @@ from pyspark.sql.types import StructType
 from tests.spark.conftest import Records
 from tests.spark.test_records import mutated
 from tidegate.formats.columns import Parser
+from tidegate.formats.json import parse_json
 from tidegate.formats.json.decoding import decoded, is_decodable
-from tidegate.formats.json.records import parse_json
 
 WIDE = (
     "id BIGINT, small INT, short SMALLINT, byte TINYINT, name STRING, amount DOUBLE, flag BOOLEAN, at TIMESTAMP, day DATE, "
@@ -46,7 +46,7 @@ VALUES: dict[str, list[str]] = {
         *("20000", '""'),
     ],
     "inner": [
-        *("{}", '{"a": 1, "b c": "x", "deep": {"x": 2}}', '{"a": "x"}', '{"deep": null}', '{"deep": {"x": "y"}}', "[]", "3"),
+        *("{}", '{"a": 1, "b c": "x", "deep": {"x": 2}}', '{"a": "x"}', '{"deep": null}', '{"deep": {"x": "y"}}', "[]", "3")
     ],
     "tags": ["[]", '["a", null, "b"]', '["a", 1]', '"a"', "[[]]", "{}"],
     "lines": [
@@ -57,7 +57,7 @@ VALUES: dict[str, list[str]] = {
         "[3]",
     ],
     "price": [
-        *("1.5", "-7", '"19.50"', '"19,50"', '"1_0"', '"\u0661"', '" 1"', '"007"', "1.999", "9999.99", "10000", "1e2", "true"),
+        *("1.5", "-7", '"19.50"', '"19,50"', '"1_0"', '"\u0661"', '" 1"', '"007"', "1.999", "9999.99", "10000", "1e2", "true")
     ],
     "sums": ['{"a": 1, "b": null}', "{}", '{"a": 1, "b": 2, "a": 3}', '{"a": 1.5}', '{"a": "2"}', "[1]"],
 }

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tests.spark.conftest import Records
 from tidegate.formats import python_workers
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 from tidegate.sinks.identity import ORIGIN
 from tidegate.testing.tabs import parse_tabs
 

@@ -23,7 +23,7 @@ Load = Callable[[LoadJob], LoadResult]
 Job = Callable[..., LoadJob]
 TRANSFORM = """
 from pyspark.sql import functions as F
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 def dated(records):
     rows = parse_json(records, "id INT").drop("_raw", "_error")

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 from tests.spark.conftest import Records
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 Parse = Callable[..., DataFrame]
 Parsed = Callable[[bytes | None], dict[str, Any]]

@@ -191,8 +191,7 @@ def test_a_changed_neighbour_is_another_version_and_runs(
 def test_relative_imports_and_packages_with_code_count(folder: Path, edited: Callable[[str, str], None]) -> None:
     """A docstring is no code."""
     edited(
-        "kit/orders.py",
-        "from . import limit\ndef orders(records):\n    from .units import scale\n    return scale(), limit\n",
+        "kit/orders.py", "from . import limit\ndef orders(records):\n    from .units import scale\n    return scale(), limit\n"
     )
     edited("kit/units.py", "def scale():\n    return 1\n")
     edited("kit/__init__.py", "limit = 5\n")

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tests.spark.conftest import Records
 from tidegate.formats.columns import Parser
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
 EPOCH, SECOND = datetime(1970, 1, 1, tzinfo=UTC), 1_000_000

@@ -206,8 +206,7 @@ def rebuild_command(
     project: Project = HERE,
     *,
     accept_gaps: Annotated[
-        bool,
-        typer.Option("--accept-gaps", help="let partitions begin anew where no receipt covers all their offsets"),
+        bool, typer.Option("--accept-gaps", help="let partitions begin anew where no receipt covers all their offsets")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be written; write nothing")] = False,
     as_json: AsJson = False,
@@ -220,13 +219,7 @@ def rebuild_command(
     with open_remote(project) as remote:
         if not dry_run:
             refuse_while_running(remote, this, "a schedule is rebuilt only while nothing runs")
-        view = restore(
-            this,
-            store=remote.store,
-            sink=remote.reader(this),
-            accept_gaps=accept_gaps,
-            save=not dry_run,
-        )
+        view = restore(this, store=remote.store, sink=remote.reader(this), accept_gaps=accept_gaps, save=not dry_run)
     if as_json:
         print_json(view.to_json())
     else:

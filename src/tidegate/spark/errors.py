@@ -196,9 +196,7 @@ def translated(**fields: Any) -> Iterator[None]:
 def translate(error: Exception, **fields: Any) -> TidegateError:
     """The Tidegate error that an exception of Spark's client means; `SparkJobFailed` where nothing more is known."""
     return known(error, **fields) or SparkJobFailed(
-        f"{FAILED} {first_line(text_of(error))}",
-        fix="See the cause in this task's log and in Spark's",
-        **fields,
+        f"{FAILED} {first_line(text_of(error))}", fix="See the cause in this task's log and in Spark's", **fields
     )
 
 

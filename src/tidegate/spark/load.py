@@ -110,9 +110,7 @@ def _rows(spark: SparkSession, job: LoadJob, spark_jobs: Path, ranges: tuple[Off
 def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
     if total_count(job.load.ranges) == 0:
         raise RequestError(
-            f"{job.load.named} of {job.load.pipeline} holds no offsets",
-            fix="Skip the load of an empty batch",
-            seq=job.load.seq,
+            f"{job.load.named} of {job.load.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.load.seq
         )
     phases = Phases()
     with look_back_named(job), translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table):
@@ -280,11 +278,7 @@ def _records(spark: SparkSession, job: LoadJob, ranges: tuple[OffsetRange, ...])
 
 def _read(job: LoadJob) -> tuple[Column, ...]:
     """What is observed of the records."""
-    return (
-        _count(),
-        _bytes().alias("bytes"),
-        *(() if job.reading.hours is None else _timestamps(*job.reading.hours)),
-    )
+    return (_count(), _bytes().alias("bytes"), *(() if job.reading.hours is None else _timestamps(*job.reading.hours)))
 
 
 def _timestamps(since_ms: int, until_ms: int) -> tuple[Column, Column]:

@@ -144,10 +144,7 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
 
 def _parameters(function: Callable[..., object]) -> inspect.Signature | None:
     """The parameters of the function as it is called, decorators included; None where it has no signature."""
-    for follow_wrapped in (
-        False,
-        True,
-    ):  # a wrapper in C (`functools.cache`) has the signature of what it wraps
+    for follow_wrapped in (False, True):  # a wrapper in C (`functools.cache`) has the signature of what it wraps
         with suppress(TypeError, ValueError):
             return inspect.signature(function, follow_wrapped=follow_wrapped)
     return None

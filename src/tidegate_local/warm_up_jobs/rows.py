@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pyspark.sql import DataFrame
 
-from tidegate.formats.json.records import parse_json
+from tidegate.formats.json import parse_json
 
 
 def rows(records: DataFrame) -> DataFrame:

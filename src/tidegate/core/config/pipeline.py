@@ -306,10 +306,7 @@ class Sink(Settings):
     def layout(self) -> Layout:
         """How a new table is laid out."""
         return Layout(
-            partition_by=self.partition_by,
-            sort_by=self.sort_by,
-            properties=self.properties,
-            format_version=self.format_version,
+            partition_by=self.partition_by, sort_by=self.sort_by, properties=self.properties, format_version=self.format_version
         )
 
 

@@ -1,7 +1,7 @@
 """Decodes JSON records in Spark's Python workers, a whole Arrow batch at a time.
 
 Rule: a record that certainly fits is decoded here. Every other one comes back as null and is left to Spark's own parser. So
-what is valid, what fits, and what is said of a broken record is defined once, in `tidegate.formats.json.records`: this module
+what is valid, what fits, and what is said of a broken record is defined once, in `tidegate.formats.json`: this module
 may know less of JSON than that parser, and nothing that contradicts it.
 
 The module is sent to the workers as code: they need pyarrow and msgspec, and no Tidegate.

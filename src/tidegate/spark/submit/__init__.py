@@ -85,10 +85,7 @@ def maintain_table(job: MaintenanceJob) -> Maintained:
         TidegateError: see `tidegate.sinks.maintain`.
     """
     say(f"{job.step} of {job.table}")
-    with (
-        translated(pipeline=job.pipeline, table=job.table),
-        classic_session(f"tidegate-{job.pipeline}-{job.step}") as spark,
-    ):
+    with translated(pipeline=job.pipeline, table=job.table), classic_session(f"tidegate-{job.pipeline}-{job.step}") as spark:
         return maintain(spark, job)
 
 
