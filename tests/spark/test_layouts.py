@@ -153,6 +153,7 @@ def test_a_compaction_keeps_the_layout_and_the_law(
         (Layout(partition_by=("of",)), "of: of is a struct"),
         (Layout(partition_by=("of.nothing",)), "there is no column of.nothing"),
         (Layout(sort_by=("nothing desc",)), "nothing desc: there is no column nothing"),
+        (Layout(partition_by=("days(at)", "hours(at)")), "Cannot add redundant partition"),
     ],
 )
 def test_a_layout_of_columns_that_are_not_made_is_refused_before_there_is_a_table(

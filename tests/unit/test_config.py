@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tidegate.core.config.declared import json_schema
+from tidegate.core.config.layout import Layout
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, LagSchedule, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule, shortest_gap_s
@@ -50,6 +51,10 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
     for pool in ("tidegate_lake_shop_orders", "ours; it's $HOME"):
         assert shlex.split(pool_command(pool, 4)) == ["airflow", "pools", "set", pool, "4", POOL_DESCRIPTION]
     assert shlex.split(pool_command("-fast", 4)) == ["airflow", "pools", "set", "--", "-fast", "4", POOL_DESCRIPTION]
+
+
+def laid_out(**layout: object) -> dict[str, Any]:
+    return {"sink": {"table": "lake.a.b", **layout}}
 
 
 @pytest.mark.parametrize(
@@ -87,6 +92,12 @@ def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
         ({"sink": {"table": "lake.a.b.c.all_data_files"}}, "sink.table: expected catalog.namespace.table"),
         ({"sink": {"table": f"lake.a.{'b' * 250}"}}, "sink.table: expected catalog.namespace.table of at most 247 characters"),
         ({"sink": {"table": "lake.a.b", "slots": 2**31}}, "sink.slots: expected a positive integer below 2^31"),
+        (laid_out(partition_by=["weeks(at)"]), "sink.partition_by[0]: expected a partition field, such as days(event_time)"),
+        (laid_out(partition_by=["_kafka_topic"]), "sink.partition_by[0]: expected a partition field, such as days(event_time)"),
+        (laid_out(partition_by=["day(At)", "bucket(2, at)"]), "sink.partition_by: at is in two fields"),
+        (laid_out(sort_by=["a up"]), "sink.sort_by[0]: expected a column, with or without asc, desc"),
+        (laid_out(properties={"tidegate.owner.p": "true"}), "sink.properties: expected properties of the table that are not"),
+        (laid_out(format_version=1), "sink.format_version: expected 2 or 3, got 1"),
         ({"sink": {"table": "a.b.c", "pool": ".."}}, "sink.pool: expected the name of an Airflow pool"),
         ({"transform": f"m:{'f' * 250}"}, "transform: expected module:function of at most 250 characters"),
         ({"tags": ["x" * 101]}, "tags[0]: expected a text of 1 to 100 characters"),
@@ -130,6 +141,16 @@ def test_twelve_faults_of_a_file_are_twelve_lines() -> None:
     assert caught.value.fields["faults"] == 12
     assert 'pipelines/orders.yaml: limits.max_records: expected a positive integer, got "5"' in lines
     assert lines[-1].endswith("; did you mean schedule?")
+
+
+def test_a_layout_is_read_as_tables_have_it() -> None:
+    """Units in the plural, one blank, numbers and booleans of properties as text."""
+    asked = laid_out(
+        partition_by=["day(at)", "bucket( 4,who)"], sort_by=["a asc"], properties={"a": 1, "b": True}, format_version=3
+    )
+    fields, properties = ("days(at)", "bucket(4, who)"), {"a": "1", "b": "true"}
+    read = parse({**MINIMAL, **asked}).sink.layout
+    assert read == Layout(partition_by=fields, sort_by=("a",), properties=properties, format_version=3)
 
 
 @pytest.mark.parametrize(

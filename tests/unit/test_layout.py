@@ -72,8 +72,8 @@ def test_a_sort_field_has_the_nulls_of_sql(text: str, field: SortField, written:
 
 
 def test_a_table_that_is_as_the_file_says_has_nothing_to_change() -> None:
-    """Also with properties that the file does not name, and in a later version of the format."""
-    said = Layout(partition_by=("days(at)",), sort_by=("a",), properties={"x": "1"})
+    """Also with properties that the file does not name, other cases, and in a later version of the format."""
+    said = Layout(partition_by=("days(At)",), sort_by=("A",), properties={"x": "1"})
     held = Layout(partition_by=("days(at)",), sort_by=("a",), properties={"x": "1", "y": "2"}, format_version=3)
     assert said.changes(held, "lake.a.b") == []
 

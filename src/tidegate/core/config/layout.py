@@ -7,7 +7,7 @@ partition, so new rows are appended, and an aligned replay replaces whole files,
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -119,9 +119,9 @@ class Layout:
             table: its name.
         """
         alter = f"ALTER TABLE {table}"
-        changes = [f"{alter} DROP PARTITION FIELD {one}" for one in held.partition_by if one not in self.partition_by]
-        changes += [f"{alter} ADD PARTITION FIELD {one}" for one in self.partition_by if one not in held.partition_by]
-        if self.sort_by != held.sort_by:
+        changes = [f"{alter} DROP PARTITION FIELD {one}" for one in _beyond(held.partition_by, self.partition_by)]
+        changes += [f"{alter} ADD PARTITION FIELD {one}" for one in _beyond(self.partition_by, held.partition_by)]
+        if [one.lower() for one in self.sort_by] != [one.lower() for one in held.sort_by]:
             changes.append(f"{alter} WRITE {self.order}")
         wanted = dict(self.properties)
         if self.format_version > held.format_version:
@@ -132,6 +132,12 @@ class Layout:
             if held.properties.get(key) != value
         ]
         return changes
+
+
+def _beyond(fields: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Those that are not among the others; names of columns are compared without case."""
+    known = {one.lower() for one in others}
+    return [one for one in fields if one.lower() not in known]
 
 
 def partition_field(text: str) -> str:

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
-from tidegate.core.config.layout import Layout
+from tidegate.core.config.layout import Layout, PartitionField
 from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG, matches
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
@@ -301,6 +301,12 @@ class Sink(Settings):
     """Further properties of a new table."""
     format_version: values.FormatVersion = 2
     """Version of Iceberg's format of a new table."""
+
+    def faults(self) -> Iterator[tuple[str, str]]:
+        """As the base class says."""
+        columns = [PartitionField.parse(text).column.lower() for text in self.partition_by]
+        for column in sorted({one for one in columns if columns.count(one) > 1}):
+            yield "partition_by", f"{column} is in two fields, and a table has one for a column; remove the other"
 
     @property
     def layout(self) -> Layout:

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
@@ -38,7 +38,7 @@ from pyspark.sql.types import (
 
 from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
-from tidegate.core.model.errors import ReceiptMissing, SinkConflict
+from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
@@ -159,10 +159,16 @@ class IcebergTable:
         properties = {**TABLE_PROPERTIES, **exact, f"{OWNER}{owner}": "true"}
         try:
             self.spark.sql(create_table(self.name, schema, layout, identity.partitioned_by, properties))
-        except Exception:
-            if not self.spark.catalog.tableExists(self.name):
-                raise
-            return False
+        except Exception as error:
+            if self.spark.catalog.tableExists(self.name):
+                return False
+            if layout != Layout() and isinstance(error, (AnalysisException, IllegalArgumentException)):
+                raise SinkMisfit(
+                    f"table {self.name} cannot be created as the pipeline's file says: {first_line(str(error))}",
+                    fix="Correct sink.partition_by or sink.properties; then clear the load task and the tasks after it",
+                    table=self.name,
+                ) from error
+            raise
         if layout.sort_by:
             try:
                 self.spark.sql(order_rows(self.name, layout))
