@@ -9,7 +9,7 @@ import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from tidegate.core.model.errors import BrokerUnavailable, KafkaError, RequestError, TopicNotFound
+from tidegate.core.model.errors import RequestError, TopicNotFound
 from tidegate.kafka.client import meaning
 
 TIMEOUT_S = 30.0
@@ -33,7 +33,7 @@ def create_topic(settings: Mapping[str, str], topic: str, partitions: int, *, co
             return False
         if cause.code() in _INVALID:
             raise RequestError(f"topic {topic!r} cannot be created: {cause.str()}", fix="Choose another value") from error
-        raise _meaning(cause, settings, topic, "Create") from error
+        raise meaning(cause, settings, topic, operation="Create") from error
     return True
 
 
@@ -48,15 +48,10 @@ def partitions_of(settings: Mapping[str, str], topic: str) -> int:
         # all topics: a broker with auto.create.topics.enable creates a topic that is asked for by name
         metadata = _admin(settings).list_topics(timeout=TIMEOUT_S).topics.get(topic)
     except ck.KafkaException as error:
-        raise _meaning(error.args[0], settings, topic, "Describe") from error
+        raise meaning(error.args[0], settings, topic) from error
     if metadata is None:
         raise TopicNotFound(f"there is no topic {topic}", fix=f"Create it: tidegate topic create {topic}", topic=topic)
     return len(metadata.partitions)
-
-
-def _meaning(error: ck.KafkaError, settings: Mapping[str, str], topic: str, operation: str) -> KafkaError:
-    meant = meaning(error, settings, topic, operation=operation)
-    return meant if isinstance(meant, KafkaError) else BrokerUnavailable(f"no broker leads topic {topic}", fix="Try again")
 
 
 def _admin(settings: Mapping[str, str]) -> AdminClient:
@@ -97,7 +92,8 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
         count += 1
     unacknowledged = producer.flush(TIMEOUT_S)
     if unacknowledged or failed:
-        why = _meaning(failed[0] if failed else ck.KafkaError(ck.KafkaError._TIMED_OUT), settings, topic, "Write")  # noqa: SLF001
+        error = failed[0] if failed else ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001
+        why = meaning(error, settings, topic, operation="Write")
         count = unacknowledged + len(failed)
         raise type(why)(f"{count} records were not acknowledged: {why.message}", fix=why.fix, **why.fields)
     if wrong:

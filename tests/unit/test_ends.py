@@ -53,6 +53,9 @@ class Client:
 
     def poll(self, _: float) -> None: ...
 
+    def wait(self, _: Future[Any]) -> None:
+        """No answer is an error."""
+
     def forget_reports(self) -> None: ...
 
     def close(self) -> None:

@@ -19,8 +19,8 @@ from tidegate.core.config.names import topic_filter
 from tidegate.core.model.errors import BrokerUnavailable, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
-from tidegate.kafka import lag
-from tidegate.kafka.client import Admin, LeaderMoving
+from tidegate.kafka import log
+from tidegate.kafka.client import Admin, LeaderMoving, no_leader
 
 EARLIEST = admin.OffsetSpec.earliest()  # type: ignore[attr-defined, no-untyped-call]
 LATEST = admin.OffsetSpec.latest()  # type: ignore[attr-defined, no-untyped-call]
@@ -113,7 +113,7 @@ class AdminBrokers:
             BrokerUnavailable: the records were not answered in time.
             KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
         """
-        return lag.next_timestamps(self._settings, positions, isolation_level=isolation_level, timeout_s=self._timeout_s)
+        return log.next_timestamps(self._settings, positions, isolation_level=isolation_level, timeout_s=self._timeout_s)
 
     def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
         """How long each topic keeps a record, ms; without topics that keep it for ever, and those whose settings are hidden.
@@ -122,7 +122,7 @@ class AdminBrokers:
             BrokerUnavailable: no broker answered in time.
             KafkaAuthFailed: the credentials are refused.
         """
-        return lag.retention_ms(self._settings, topics, timeout_s=self._timeout_s, tell=self._tell)
+        return log.retention_ms(self._settings, topics, timeout_s=self._timeout_s, tell=self._tell)
 
     def close(self) -> None:
         """Close the connections to the brokers; nothing can be asked any more."""
@@ -152,7 +152,7 @@ class AdminBrokers:
             except LeaderMoving as error:
                 if time.monotonic() > started + self._timeout_s:
                     raise BrokerUnavailable(
-                        f"no broker has led {error} for {self._timeout_s:g} s",
+                        f"no broker has led {error.fields['of']} for {self._timeout_s:g} s",
                         fix="Start the broker that holds it, or see its log; the task tries again",
                         servers=self._admin.servers,
                     ) from error
@@ -170,7 +170,7 @@ class AdminBrokers:
             partitions += [ck.TopicPartition(topic, p.id) for p in description.partitions]
             leaderless += [f"{topic}-{p.id}" for p in description.partitions if p.leader is None or p.leader.id < 0]
         if leaderless:  # name all of them: the error of list_offsets would name the topic of one only
-            raise LeaderMoving(", ".join(leaderless[:NAMED]) + (" and more" if leaderless[NAMED:] else ""))
+            raise no_leader(", ".join(leaderless[:NAMED]) + (" and more" if leaderless[NAMED:] else ""))
         uncommitted = ck.IsolationLevel.READ_UNCOMMITTED
         asked = [self._list(partitions, EARLIEST, level), self._list(partitions, LATEST, level)]
         if level != uncommitted:

@@ -11,9 +11,9 @@ from __future__ import annotations
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
 import confluent_kafka as ck
 from confluent_kafka import admin
@@ -75,8 +75,13 @@ KEPT = 100
 """Most errors of a client that are kept: it reports about ten a second while no broker can be reached."""
 
 
-class LeaderMoving(Exception):
-    """The partitions, or the topic, in `args` have no leader at the moment, or the group has no coordinator."""
+class LeaderMoving(BrokerUnavailable):
+    """A topic, partitions or a group (the field `of`) have no leader or coordinator at the moment."""
+
+
+def no_leader(of: str) -> LeaderMoving:
+    """The error of a topic, of partitions or of a group that no broker leads."""
+    return LeaderMoving(f"no broker leads {of}", fix="See the log of the broker that holds it", of=of)
 
 
 class Admin:
@@ -136,7 +141,9 @@ class Admin:
             LeaderMoving: a partition of the topic has no leader at the moment.
             KafkaError: a subclass says what else is wrong.
         """
-        return self.value(self.wait(future), future, topic, operation)
+        if (error := self.wait(future)) is not None:
+            raise self.meaning(error, topic, operation)
+        return future.result()
 
     def wait(self, future: Future[Any]) -> ck.KafkaError | None:
         """Wait for an answer; None when it is a value, and then `future.result()` has it."""
@@ -174,7 +181,7 @@ class Admin:
                 refusal: ck.KafkaError = error.args[0]
             waited_s = time.monotonic() - started
             if refusal.code() not in UNREACHABLE or waited_s >= self.timeout_s or self._gives_up(waited_s):
-                self.fail(refusal, "*")
+                raise self.meaning(refusal, "*")
 
     def _gives_up(self, waited_s: float) -> bool:
         self.client.poll(0)
@@ -186,17 +193,7 @@ class Admin:
             self._tell = None
         return False
 
-    def value(self, error: ck.KafkaError | None, future: Future[Any], topic: str, operation: str = "Describe") -> Any:
-        """The value of a future that was waited for, unless it is an error."""
-        if error is not None:
-            self.fail(error, topic, operation)
-        return future.result()
-
-    def fail(self, error: ck.KafkaError, topic: str, operation: str = "Describe") -> NoReturn:
-        """Raise what librdkafka's error means; see `answer`."""
-        raise self.meaning(error, topic, operation)
-
-    def meaning(self, error: ck.KafkaError, topic: str, operation: str = "Describe") -> KafkaError | LeaderMoving:
+    def meaning(self, error: ck.KafkaError, topic: str, operation: str = "Describe") -> KafkaError:
         """What librdkafka's error about a topic means, with what the client has reported beside."""
         self.client.poll(0)
         return meaning(error, self._settings, topic, self._client_errors, operation=operation)
@@ -219,7 +216,7 @@ def meaning(
     reports: Iterable[ck.KafkaError] = (),
     *,
     operation: str = "Describe",
-) -> KafkaError | LeaderMoving:
+) -> KafkaError:
     """The error to raise for one of librdkafka's.
 
     Args:
@@ -246,7 +243,7 @@ def meaning(
             servers=servers,
         )
     if error.code() in MOVING:
-        return LeaderMoving(topic)
+        return no_leader(topic)
     if error.code() == ck.KafkaError.UNKNOWN_TOPIC_OR_PART:
         return TopicNotFound(
             f"topic {topic} does not exist on {servers}",
@@ -269,29 +266,6 @@ def _plain(text: str) -> str:
     why = re.sub(r" \(after \d+ms in state .*", "", text)
     why = re.sub(r"^\S+: ", "", why).rpartition(" failed: ")[2]
     return why[:1].lower() + why[1:]
-
-
-def topic_configs(settings: Mapping[str, str], topics: Sequence[str], *, timeout_s: float = 15.0) -> dict[str, dict[str, str]]:
-    """The settings of each topic, such as `cleanup.policy`; topics whose settings may not be read are left out.
-
-    Raises:
-        KafkaError: a subclass says what is wrong.
-    """
-    if not topics:
-        return {}
-    resources = [admin.ConfigResource("topic", topic) for topic in topics]  # type: ignore[attr-defined]
-    configs = {}
-    with Admin(settings, timeout_s=timeout_s) as client:
-        for resource, future in client.client.describe_configs(resources, request_timeout=timeout_s).items():
-            error = client.wait(future)
-            if error is not None and error.code() == ck.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                continue  # reading a topic's settings needs another permission than reading its records
-            try:
-                config = client.value(error, future, resource.name)
-            except LeaderMoving as moving:
-                raise BrokerUnavailable(f"topic {resource.name} has no leader at the moment", fix="Try again") from moving
-            configs[resource.name] = {name: entry.value for name, entry in config.items()}
-    return configs
 
 
 def _is_refusal(error: ck.KafkaError) -> bool:

@@ -32,7 +32,7 @@ from tidegate.core.config.pipeline import Source
 from tidegate.core.model.errors import BrokerUnavailable, KafkaError, TidegateError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.kafka.brokers import LATEST
-from tidegate.kafka.client import STEP_S, Admin, LeaderMoving
+from tidegate.kafka.client import STEP_S, Admin
 
 METADATA_S = 30.0
 REQUEST_S = 10.0
@@ -192,7 +192,7 @@ class Client:
         if asked := sorted({topic for each in topics.values() for topic in each}):
             answers = admin.client.describe_topics(ck.TopicCollection(asked), request_timeout=REQUEST_S)
             for topic, (error, about) in _answers(admin, answers).items():
-                known[topic] = [p.id for p in about.partitions] if error is None else _meaning(admin, error, topic)
+                known[topic] = [p.id for p in about.partitions] if error is None else admin.meaning(error, topic)
         return {user: _wanted(user.source, topics[user], known) for user in users}
 
     def _ends(
@@ -209,7 +209,7 @@ class Client:
                 if error is None:
                     ends[TopicPartition(tp.topic, tp.partition)] = int(answer.offset)
                 elif tp.topic not in errors:
-                    errors[tp.topic] = _meaning(admin, error, tp.topic)
+                    errors[tp.topic] = admin.meaning(error, tp.topic)
             if not errors:
                 admin.forget_reports()
         return {user: _reading(want, ends, errors) for user, want in wanted.items()}
@@ -235,30 +235,14 @@ def _reading(want: Wanted, ends: Mapping[TopicPartition, int], errors: Mapping[s
 
 
 def _answers(admin: Admin, asked: Mapping[Any, Future[Any]]) -> dict[Any, tuple[ck.KafkaError | None, Any]]:
-    """For each key of a request an error or a value. Raises TimeoutError: the client hangs."""
+    """For each key of a request an error, or a value. Raises TimeoutError: the client hangs."""
     until_s = time.monotonic() + REQUEST_S + SLACK_S
     while wait(asked.values(), STEP_S).not_done:
         if time.monotonic() > until_s:
             raise TimeoutError
         admin.client.poll(0)  # a login by OIDC asks for its token here
-    return {key: _answer(future) for key, future in asked.items()}
-
-
-def _answer(future: Future[Any]) -> tuple[ck.KafkaError | None, Any]:
-    """As `Admin.wait`: an error that is never raised keeps no frames that keep the client."""
-    failure = future.exception()
-    if failure is None:
-        return None, future.result()
-    if isinstance(failure, ck.KafkaException):
-        return failure.args[0], None
-    return ck.KafkaError(ck.KafkaError._FAIL, str(failure)), None  # noqa: SLF001 - librdkafka's
-
-
-def _meaning(admin: Admin, error: ck.KafkaError, topic: str) -> KafkaError:
-    meant = admin.meaning(error, topic)
-    if isinstance(meant, LeaderMoving):
-        return BrokerUnavailable(f"no broker leads a partition of {topic}", fix="See the log of the broker that holds it")
-    return meant
+    errors = {key: admin.wait(future) for key, future in asked.items()}
+    return {key: (errors[key], future.result() if errors[key] is None else None) for key, future in asked.items()}
 
 
 _OPEN: dict[str, Poller] = {}

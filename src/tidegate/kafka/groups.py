@@ -16,7 +16,7 @@ import confluent_kafka as ck
 
 from tidegate.core.model.errors import BrokerUnavailable, KafkaError
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.kafka.client import MOVING, NOT_ALLOWED, Admin, LeaderMoving, meaning
+from tidegate.kafka.client import MOVING, NOT_ALLOWED, Admin, LeaderMoving, meaning, no_leader
 
 IN_USE = {ck.KafkaError.UNKNOWN_MEMBER_ID, ck.KafkaError.NON_EMPTY_GROUP, ck.KafkaError.ILLEGAL_GENERATION}
 """Errors of a broker when the group has members."""
@@ -73,7 +73,7 @@ def _answers(
         try:
             answers = [(tp, tp.error) for tp in admin.answer(future, group, "Read").topic_partitions]
             if any(error is not None and error.code() in MOVING for _, error in answers):
-                raise LeaderMoving(group)  # noqa: TRY301 - handled as where the whole request fails with it
+                raise no_leader(group)
             return answers  # noqa: TRY300 - same
         except LeaderMoving as moving:
             if time.monotonic() > deadline:

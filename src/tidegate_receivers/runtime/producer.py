@@ -24,8 +24,8 @@ from functools import partial
 
 import confluent_kafka as ck
 
-from tidegate.core.model.errors import BrokerUnavailable, KafkaError, NotDelivered, RecordRefused, TidegateError, TopicNotFound
-from tidegate.kafka.client import KEPT, LeaderMoving, meaning, servers_of, settings_refused
+from tidegate.core.model.errors import KafkaError, NotDelivered, RecordRefused, TidegateError, TopicNotFound
+from tidegate.kafka.client import KEPT, meaning, servers_of, settings_refused
 from tidegate_receivers.rules.records import Failures, Outgoing
 
 DEFAULTS = {
@@ -211,10 +211,6 @@ class KafkaSender:
                 topic=self._topic,
             )
         meant = meaning(error, self._settings, self._topic, reports, operation="Write")
-        if isinstance(meant, LeaderMoving):
-            return BrokerUnavailable(
-                f"no broker leads a partition of {self._topic}", fix="See the log of the broker that holds it"
-            )
         if type(meant) is KafkaError:
             return NotDelivered(meant.message, fix="See the broker's log; the records are sent again", topic=self._topic)
         return meant
