@@ -127,7 +127,7 @@ class Layout:
         if self.format_version > held.format_version:
             wanted["format-version"] = str(self.format_version)
         changes += [
-            f"{alter} SET TBLPROPERTIES ('{key}' = '{value}')"
+            f"{alter} SET TBLPROPERTIES ({sql_text(key)} = {sql_text(value)})"
             for key, value in wanted.items()
             if held.properties.get(key) != value
         ]
@@ -138,6 +138,12 @@ def _beyond(fields: Iterable[str], others: Iterable[str]) -> list[str]:
     """Those that are not among the others; names of columns are compared without case."""
     known = {one.lower() for one in others}
     return [one for one in fields if one.lower() not in known]
+
+
+def sql_text(of: str) -> str:
+    """A text as Spark's SQL takes it."""
+    escaped = of.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def partition_field(text: str) -> str:

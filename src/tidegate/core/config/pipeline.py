@@ -184,6 +184,7 @@ class Backpressure(Settings):
     last batch. target: by speed and overhead of a run."""
     max_records: values.Records | None = None
     """static: the bound; none by default."""
+    _: KW_ONLY
     initial_rate: values.Rate | None = None
     """pid: records per second of the first batch. The default is 1000, or `min_rate` if higher."""
     min_rate: values.Rate | None = None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType, VariantType
 
-from tidegate.core.config.layout import Layout, PartitionField, SortField
+from tidegate.core.config.layout import Layout, PartitionField, SortField, sql_text
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.formats.columns import quoted
 from tidegate.sinks.columns import sql_type
@@ -38,7 +38,7 @@ def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[s
     # A task that writes into many partitions keeps one file open at a time, of rows that it has sorted by partition.
     open_files = {"write.spark.fanout.enabled": "false"} if layout.partition_by else {}
     held = {**properties, **open_files, **layout.properties, "format-version": str(layout.format_version)}
-    listed = ", ".join(f"{_text(key)} = {_text(value)}" for key, value in held.items())
+    listed = ", ".join(f"{sql_text(key)} = {sql_text(value)}" for key, value in held.items())
     by = f" PARTITIONED BY ({fields})" if fields else ""
     return f"CREATE TABLE {_name(table)} ({columns}) USING iceberg{by} TBLPROPERTIES ({listed})"
 
@@ -99,8 +99,3 @@ def _partition_sql(of: PartitionField) -> str:
 
 def _name(of: str) -> str:
     return ".".join(map(quoted, of.split(".")))
-
-
-def _text(of: str) -> str:
-    escaped = of.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
