@@ -51,85 +51,39 @@ TRANSFORMS = '''
 from pyspark.sql import functions as F
 from tidegate.formats.json import parse_json
 
-def plain(records):
-    """id and origin."""
-    return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
-
-def bare(records):
-    """Without what is wrong with a record."""
-    return plain(records).drop("_error", "_raw")
+def plain(records): return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
+def bare(records): return plain(records).drop("_error", "_raw")
+def holed(records): return bare(records).withColumn("id", F.when(F.col("id") < 12, F.col("id")))
+def doubled(records): return plain(records).withColumn("id", F.explode(F.array(F.col("id"), F.col("id") + 1000)))
+def counted(records): return by_parity(plain(records))
+def counted_odd(records): return counted(records).where("parity = 1")
+def counted_none(records): return by_parity(plain(records).where("id > 1000"))
+def numbered(records): return counted(records).withColumn("_Batch", F.lit(7))
+def odd(records): return plain(records).where("id % 2 = 1")
+def typed_otherwise(records): return plain(records).withColumn("id", F.col("id").cast("string"))
+def widened(records): return plain(records).withColumn("extra", F.lit(1.5))
+def no_offset(records): return plain(records).drop("_kafka_offset")
+def text_offset(records): return plain(records).withColumn("_kafka_offset", F.col("_kafka_offset").cast("string"))
+def moved(records): return plain(records).withColumn("_kafka_offset", F.col("_kafka_offset") + 5)
+def nowhere(records): return plain(records).withColumn("_kafka_topic", F.lit(None).cast("string"))
+def misnamed(records): return records.select("nothing")
 
 def picky(records):
     """Fails of the records from 17 on, each by a cast of its own text."""
     return bare(records).withColumn("id", F.when(F.col("id") < 17, "1").otherwise(F.concat(F.lit("x"), "id")).cast("int"))
-
-def holed(records):
-    """Has no id of the records from 12 on."""
-    return bare(records).withColumn("id", F.when(F.col("id") < 12, F.col("id")))
 
 def unnamed(records):
     """The records from 4 on have a text for the table's UUID that is none."""
     good = F.lit("f79c3e09-677c-4bbd-a479-3f349cb785e7")
     return bare(records).withColumn("u", F.when(F.col("id") < 4, good).otherwise(F.concat(F.lit("no"), "id")))
 
-def doubled(records):
-    """Two rows a record."""
-    return plain(records).withColumn("id", F.explode(F.array(F.col("id"), F.col("id") + 1000)))
-
-def counted(records):
-    """Records and the sum of their ids, by parity."""
-    by_parity = plain(records).groupBy((F.col("id") % 2).alias("parity"))
-    return by_parity.agg(F.count("*").alias("n"), F.sum("id").alias("total"))
-
-def counted_odd(records):
-    """Only the odd ones."""
-    return counted(records).where("parity = 1")
-
-def counted_none(records):
-    """Whatever is above all ids."""
-    return plain(records).where("id > 1000").groupBy((F.col("id") % 2).alias("parity")).agg(
-        F.count("*").alias("n"), F.sum("id").alias("total")
-    )
-
-def numbered(records):
-    """Says itself which batch it is."""
-    return counted(records).withColumn("_Batch", F.lit(7))
-
-def odd(records):
-    """Only odd ids."""
-    return plain(records).where("id % 2 = 1")
-
-def typed_otherwise(records):
-    """id as text."""
-    return plain(records).withColumn("id", F.col("id").cast("string"))
-
-def widened(records):
-    """One column more."""
-    return plain(records).withColumn("extra", F.lit(1.5))
-
-def no_offset(records):
-    """Drops the offset."""
-    return plain(records).drop("_kafka_offset")
-
-def text_offset(records):
-    """An offset that is text."""
-    return plain(records).withColumn("_kafka_offset", F.col("_kafka_offset").cast("string"))
-
-def moved(records):
-    """Offsets of another range."""
-    return plain(records).withColumn("_kafka_offset", F.col("_kafka_offset") + 5)
-
-def nowhere(records):
-    """Rows without a topic."""
-    return plain(records).withColumn("_kafka_topic", F.lit(None).cast("string"))
+def by_parity(rows):
+    """Their number and the sum of their ids, by parity."""
+    return rows.groupBy((F.col("id") % 2).alias("parity")).agg(F.count("*").alias("n"), F.sum("id").alias("total"))
 
 def raising(records):
     """Fails."""
     raise KeyError("no such field")
-
-def misnamed(records):
-    """Selects what is not there."""
-    return records.select("nothing")
 
 def nothing(records):
     """Forgets to return."""

@@ -35,17 +35,11 @@ REFUSED = {
     "inner": r"columns inner\.a and inner\.A, which differ by case only",
     "origin": "the column _kafka_offset twice",
 }
-SHAPES = '''
+SHAPES = """
 from pyspark.sql import functions as F
 from tidegate.formats.json import parse_json
 
-def plain(records):
-    """id and origin."""
-    return parse_json(records, "id INT")
-
-def _with(name, value):
-    return lambda records: plain(records).withColumn(name, value())
-
+plain = lambda records: parse_json(records, "id INT")
 void = lambda records: plain(records).withColumn("void", F.lit(None))
 empty = lambda records: plain(records).withColumn("empty", F.array())
 interval = lambda records: plain(records).withColumn("interval", F.expr("interval 1 day"))
@@ -58,7 +52,7 @@ inner = lambda records: plain(records).withColumn("inner", F.expr("named_struct(
 reserved_word = lambda records: plain(records).withColumn("order", F.expr("named_struct('a b', 1)"))
 renamed = lambda records: plain(records).withColumnRenamed("id", "number")
 wider = lambda records: plain(records).withColumn("id", F.col("id").cast("bigint"))
-''' + "".join(
+""" + "".join(
     f'{name} = lambda records: plain(records).withColumn("{name}", F.lit(1))\n' for name in REFUSED if name.startswith("_")
 )
 

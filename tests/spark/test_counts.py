@@ -25,9 +25,11 @@ from pyspark.sql import Window
 from pyspark.sql import functions as F
 from tidegate.formats.json import parse_json
 
-def plain(records):
-    """id and origin."""
-    return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
+def plain(records): return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
+def cached(records): return plain(records).cache()
+def ordered(records): return plain(records).orderBy("_kafka_offset")
+def by_range(records): return plain(records).repartitionByRange(2, "_kafka_offset")
+def coalesced(records): return plain(records).coalesce(1)
 
 def union(records):
     """Two halves."""
@@ -55,25 +57,9 @@ def subquery(records):
     rows = plain(records)
     return rows.where(F.col("_kafka_offset") <= rows.select(F.max("_kafka_offset")).scalar())
 
-def cached(records):
-    """From memory."""
-    return plain(records).cache()
-
 def windowed(records):
     """Numbered."""
     return plain(records).withColumn("n", F.row_number().over(Window.partitionBy("_kafka_topic").orderBy("_kafka_offset")))
-
-def ordered(records):
-    """Sorted."""
-    return plain(records).orderBy("_kafka_offset")
-
-def by_range(records):
-    """Shuffled by range."""
-    return plain(records).repartitionByRange(2, "_kafka_offset")
-
-def coalesced(records):
-    """In one task."""
-    return plain(records).coalesce(1)
 
 def counting(records):
     """Looks at the number of its records, and at some of them, before it makes rows."""
