@@ -28,9 +28,8 @@ from tidegate.core.planning.accept import accept_loss, accept_recreated
 from tidegate.core.planning.plan import Skip
 from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.planning.run import Planned, commit_batch
-from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import encode
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.history import TableCommit, find_missing
 from tidegate.core.state.ledger import run_key
 from tidegate.core.state.saved_range import SavedRange

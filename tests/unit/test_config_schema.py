@@ -18,8 +18,8 @@ from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.addresses import is_loopback
 from tidegate.core.model.errors import ConfigError
+from tidegate.core.model.uris import is_loopback
 from tidegate_receivers.config.files import parse_receiver
 from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, ReceiverBackpressure
 

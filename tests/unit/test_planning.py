@@ -21,8 +21,7 @@ from tidegate.core.model.errors import (
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.plan import Beginning, Plan, RangePolicy, plan_next
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 FIRST = cursor_of("p")

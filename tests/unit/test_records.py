@@ -20,8 +20,7 @@ from tidegate.core.model.errors import BrokerUnavailable, ReceiptMismatch, Reque
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.resources import Resources
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor, LastCommit, Position
+from tidegate.core.state.cursor import Accepted, Cursor, LastCommit, Position
 from tidegate.core.state.jobs import LoadResult, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.core.state.saved_range import Decision, SavedRange

@@ -25,8 +25,8 @@ from tidegate.core.model.errors import (
     WatermarksUnstable,
 )
 from tidegate.core.model.ranges import OffsetRange
-from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import encode
+from tidegate.core.state.cursor import Accepted
 from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers
 

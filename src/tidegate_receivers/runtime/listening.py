@@ -23,8 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tidegate.core.model.addresses import is_loopback
 from tidegate.core.model.errors import ConfigError, SourceUnavailable
+from tidegate.core.model.uris import is_loopback
 from tidegate_receivers.config.receiver import Tls
 
 BACKLOG = 1024

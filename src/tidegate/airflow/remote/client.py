@@ -20,8 +20,8 @@ from typing import Any, Self
 
 import httpx
 
-from tidegate.core.model.addresses import is_loopback
 from tidegate.core.model.errors import PlatformError
+from tidegate.core.model.uris import is_loopback
 from tidegate.waiting import wait_until
 
 URL, USER = "TIDEGATE_AIRFLOW_URL", "TIDEGATE_AIRFLOW_USER"

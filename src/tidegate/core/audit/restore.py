@@ -17,8 +17,7 @@ from tidegate.core.model.errors import RequestError, StateError, some
 from tidegate.core.model.ranges import OffsetRange, selection_to_json, without
 from tidegate.core.planning.commit import faults, moved
 from tidegate.core.planning.rebuild import Rebuilt, rebuild
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.history import Missing, TableHistory, find_missing, loadable
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.ports import Brokers, SinkReader, StateStore

@@ -1,7 +1,8 @@
-"""Names of tables and topics as URIs, and the paths of the pages in Airflow's UI."""
+"""Addresses: who can reach one, tables and topics as URIs, and the paths of the pages in Airflow's UI."""
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable
 from urllib.parse import quote
 
@@ -38,3 +39,11 @@ def run_page(dag_id: str, run_id: str) -> str:
 
 def _part(text: str) -> str:
     return quote(text, safe="")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address is reachable from its own host alone. Of names only `localhost` is."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"

@@ -16,8 +16,7 @@ from tidegate.core.planning.evidence import Evidence, read_evidence
 from tidegate.core.planning.plan import expired_ranges
 from tidegate.core.planning.topics import left_out, read_unread, read_watermarks, watermarks_of
 from tidegate.core.planning.trust import caught_up, foreign_accepted, landed, missing_in_table
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.history import Missing
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.ports import Brokers, SinkReader, StateStore

@@ -19,8 +19,7 @@ from tidegate.core.model.errors import CommitConflict, ReceiptMismatch, some
 from tidegate.core.model.ranges import TopicPartition, from_offsets, until_offsets
 from tidegate.core.model.watermarks import other_topics
 from tidegate.core.rates import BatchTiming
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor, Position
+from tidegate.core.state.cursor import Accepted, Cursor, Position
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import SavedRange
 

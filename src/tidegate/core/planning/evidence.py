@@ -15,8 +15,7 @@ from typing import TypeVar
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import CursorLost, StateCorrupt
 from tidegate.core.planning.admission import check_owner
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.history import NoOrigin, TableHistory, is_doubted
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.ports import SinkReader, StateStore

@@ -26,8 +26,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, tota
 from tidegate.core.model.times import past
 from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.rates import max_messages_per_partition, share_limit
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.saved_range import Decision, FromReason, UntilReason
 
 PROBE_RECORDS = 10_000

@@ -33,8 +33,7 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateBound
 from tidegate.core.rates.resources import Resources
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.ports import Brokers, SinkReader, StateStore
 from tidegate.core.state.receipt import Load, Receipt

@@ -30,8 +30,7 @@ from tidegate.core.planning.admission import check_origins
 from tidegate.core.planning.commit import faults, moved, other_ids, other_offsets
 from tidegate.core.planning.evidence import Evidence, read_evidence
 from tidegate.core.planning.rebuild import saved_of
-from tidegate.core.state.accepted import Accepted
-from tidegate.core.state.cursor import REPAIR, Cursor, Position
+from tidegate.core.state.cursor import REPAIR, Accepted, Cursor, Position
 from tidegate.core.state.history import Missing, find_missing
 from tidegate.core.state.ledger import cursor_key, range_key
 from tidegate.core.state.ports import SinkReader, StateStore

@@ -13,7 +13,19 @@ from typing import Any
 
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import StateCorrupt
-from tidegate.core.model.fields import MAPPING, OFFSETS, Record, fields_from_json, fields_to_json, form, held, optional
+from tidegate.core.model.fields import (
+    MAPPING,
+    OFFSETS,
+    RANGES,
+    SELECTION,
+    TUPLE,
+    Record,
+    fields_from_json,
+    fields_to_json,
+    form,
+    held,
+    optional,
+)
 from tidegate.core.model.hours import Span, span_from_json
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
@@ -162,3 +174,39 @@ class Cursor(Numbered, Record):
     def last(self) -> tuple[int | None, ...]:
         """What tells the last batch from any other one of its number: when it was planned, and the commit of its load."""
         return (self.fired_at_ms, self.receipt.snapshot if self.receipt else None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted(Record):
+    """What an operator has accepted for one batch, the one with sequence number `seq`, and for no other.
+
+    `after` is the batch before it, as `Cursor.last` has it: an acceptance counts nothing after another batch of that number.
+    `loss` are ranges that retention deleted unread; `recreated` are topics with the id under which they are to start anew;
+    `absent` are committed ranges that the table does not hold any more, or that nothing proves it to hold; `gone` is set where
+    there is no table any more. `foreign` is the table whose rows without origin are accepted.
+    """
+
+    UNREADABLE = ("an acceptance has the wrong shape", "Delete the Variable and accept again")
+
+    seq: int
+    loss: tuple[OffsetRange, ...] = field(default=(), metadata=RANGES)
+    recreated: Mapping[str, str] = field(default_factory=dict, metadata=MAPPING)
+    absent: tuple[OffsetRange, ...] = field(default=(), metadata=SELECTION)
+    gone: bool = False
+    foreign: str = ""
+    after: tuple[int | None, ...] = field(default=(), metadata=TUPLE)
+
+    @property
+    def creates(self) -> bool:
+        """Whether the batch may create the table."""
+        return self.gone or bool(self.absent)
+
+    def follows(self, cursor: Cursor) -> bool:
+        """Whether it counts for the batch after the cursor."""
+        return (self.seq, self.after) == (cursor.seq + 1, cursor.last)
+
+    def applied_to(self, cursor: Cursor) -> Cursor:
+        """The cursor of the batch before: a partition that the table lacks offsets of begins anew, where the cursor is."""
+        at = cursor.at
+        anew = {r.topic_partition: at.offsets[r.topic_partition] for r in self.absent if r.topic_partition in at.offsets}
+        return replace(cursor, at=replace(at, starts={**at.starts, **anew}, foreign=self.foreign or at.foreign))

@@ -22,9 +22,8 @@ from typing import Any, TypeVar
 from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.model.errors import RequestError, StateCorrupt
 from tidegate.core.model.ranges import OffsetRange
-from tidegate.core.state.accepted import Accepted
 from tidegate.core.state.codec import decode, encode
-from tidegate.core.state.cursor import REPAIR, Cursor
+from tidegate.core.state.cursor import REPAIR, Accepted, Cursor
 from tidegate.core.state.ports import StateStore
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.core.state.saved_replay import SavedReplay
