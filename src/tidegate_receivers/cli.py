@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
@@ -14,11 +13,12 @@ from rich.table import Table
 from tidegate.cli.check import receivers_fit
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, print_table
 from tidegate.core.model.errors import ConfigError, PlatformError
-from tidegate.core.model.times import utc
 from tidegate.pipelines import load_pipelines, pipelines_of
 from tidegate_receivers.config.files import load_receivers, receivers_of
 from tidegate_receivers.config.receiver import Receiver
-from tidegate_receivers.views import InstanceView, ReceiverView
+
+if TYPE_CHECKING:
+    from tidegate_receivers.airflow.remote import InstanceView, ReceiverView
 
 app = typer.Typer()
 Names = Annotated[list[str] | None, typer.Argument(help="names of receivers; all, if none is given", metavar="RECEIVER")]
@@ -27,7 +27,8 @@ Names = Annotated[list[str] | None, typer.Argument(help="names of receivers; all
 @app.command()
 def receivers(names: Names = None, project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Show the instances of receivers: where they run, what they have landed, and what holds them back."""
-    from tidegate_receivers.airflow.remote import read_receiver  # noqa: PLC0415
+    from tidegate.views.pages import adapter  # noqa: PLC0415
+    from tidegate_receivers.airflow.remote import ReceiverView, read_receiver  # noqa: PLC0415
 
     stated = _stated(project, names or [])
     with open_remote(project) as remote:
@@ -35,7 +36,7 @@ def receivers(names: Names = None, project: Project = HERE, *, as_json: AsJson =
         with suppress(PlatformError):  # not everybody may see pools
             receivers_fit(remote.api, project)
     if as_json:
-        out.print_json(json.dumps([view.to_json() for view in views]))
+        out.print_json(adapter(list[ReceiverView]).dump_json(views).decode())
     else:
         print_table(_table(views), fold=True)
     broken = [error for error in stated.values() if isinstance(error, ConfigError)]
@@ -72,14 +73,15 @@ def _table(views: list[ReceiverView]) -> Table:
     table.add_column("lease until, back-pressure, trouble", overflow="fold")
     for view in views:
         if not view.instances:
-            table.add_row(view.name, "", view.state)
+            why = "not known to Airflow yet" if view.paused is None else "paused" if view.paused else "starting"
+            table.add_row(view.receiver, "", why)
         for each in view.instances:
-            table.add_row(f"{view.name}\\[{each.placed.instance}]", each.placed.host, each.state, *_figures(each))
+            table.add_row(f"{view.receiver}\\[{each.instance}]", each.host, each.state, *_figures(each))
     return table
 
 
 def _figures(each: InstanceView) -> tuple[str, str, str]:
-    said, until = each.status, utc(int(each.placed.until_s) * 1000)
+    said, until = each.status, each.until
     if not said:
         return "", "", until
     trouble = [
