@@ -28,9 +28,11 @@ from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.model.errors import PlatformError
 from tidegate_local import airflow, broker, jars, sockets, spark_connect, warm_up
 from tidegate_local.process import Report, Server, State, one_at_a_time, silent
-from tidegate_local.saved_ports import PORTS, check_free, choose_ports, read_ports, write_ports
+from tidegate_local.sockets import PORTS, check_free, choose_ports, read_ports, write_ports
 
 PARTS = ("kafka", "spark", "airflow")
+LISTENS = {"kafka": broker.NAME, "kafka-controller": broker.NAME, "spark": spark_connect.NAME, "airflow": airflow.API_SERVER}
+"""The server that listens on each port."""
 LOCK_TIMEOUT_S = 600.0
 _NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
 
@@ -348,13 +350,15 @@ class Platform:
 
     def _settle_ports(self, parts: Sequence[str]) -> dict[str, int]:
         """The ports of this `up`, saved: what runs keeps its port, and every other port of `parts` is free."""
-        running = {server.name for server in self._servers() if server.pid is not None}
+        live = {server.name for server in self._servers() if server.pid is not None}
+        running = {port for port, server in LISTENS.items() if server in live}
         ports = choose_ports(self._saved_ports(), self._configured_ports, running)
         # what a crashed server started may outlive it and hold its port
         for server in self._servers(parts):
             if server.state == "crashed":
                 server.stop()
-        check_free(ports, parts, running)
+        # the first part of a port's name is the part of the platform that it belongs to
+        check_free({name: port for name, port in ports.items() if name.split("-")[0] in parts and name not in running})
         write_ports(self.state_dir / "platform.json", ports)
         return ports
 

@@ -27,7 +27,7 @@ from tests.bench.cli import run
 from tests.projects import copy_project, whole_platform, write_files
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.airflow.remote.schedule import ApiStore
-from tidegate.core.rates.fit import fit_cost
+from tidegate.core.rates.cost import fit_cost
 from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.state.ledger import Ledger
 from tidegate.simulation.plant import Plant

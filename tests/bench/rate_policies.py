@@ -20,7 +20,7 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy
 from tidegate.simulation import experiment
-from tidegate.simulation.comparison import BAND, overlong, policy_at
+from tidegate.simulation.experiment import BAND, overlong, policy_at
 from tidegate.simulation.plant import Plant, PlantBatch
 from tidegate.simulation.steps import Steps
 

@@ -41,7 +41,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.patience import Patience
 from tidegate.core.planning.plan import Skip
-from tidegate.core.rates.resources import Resources
+from tidegate.core.rates.advice import Resources
 from tidegate.core.state.cursor import Position
 from tidegate.core.state.jobs import LoadResult
 from tidegate.core.state.ledger import Ledger

@@ -13,8 +13,7 @@ from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Replay, Sink, Source
 from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines
-from tidegate_receivers.config.conflicts import downstream_faults, receiver_faults
-from tidegate_receivers.config.files import load_receivers, receivers_of
+from tidegate_receivers.config.files import downstream_faults, load_receivers, receiver_faults, receivers_of
 from tidegate_receivers.config.receiver import Connect, File, Listen, Receiver, ReceiverBackpressure, Workers
 
 ALSO = "listen.port: 8080 is also the port of receiver {}; choose another port"

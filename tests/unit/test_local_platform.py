@@ -19,7 +19,7 @@ import pytest
 from tidegate.core.model.errors import PlatformError
 from tidegate_local import airflow, broker, sockets, spark_connect, warm_up
 from tidegate_local.platform import PARTS, Platform
-from tidegate_local.saved_ports import PORTS
+from tidegate_local.sockets import PORTS
 
 
 @pytest.fixture(autouse=True)

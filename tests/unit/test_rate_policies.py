@@ -19,7 +19,7 @@ from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
-from tidegate.simulation import comparison
+from tidegate.simulation.experiment import overlong
 from tidegate.simulation.plant import Plant, PlantBatch
 from tidegate.simulation.steps import Steps
 
@@ -413,10 +413,6 @@ def step(down: int = 30, back: int = 60) -> Steps:
     return Steps([(0, B), (down * T_S, 3 * B), (back * T_S, B)])
 
 
-def overlong(batches: Sequence[PlantBatch]) -> int:
-    return comparison.overlong(batches, T_S)
-
-
 def sizes(batches: Sequence[PlantBatch], best: float) -> list[float]:
     return [batch.records / best for batch in batches]
 
@@ -430,7 +426,7 @@ def test_target_settles_within_few_batches_after_a_step_of_the_cost(overhead: fl
     assert settled_after(down, slow) <= most
     assert settled_after(back, fast) <= most
     assert min(sizes(down[2:], slow) + sizes(back[2:], fast)) >= 0.75
-    assert (overlong(part(batches, 0, 30)), overlong(down), overlong(back)) == (0, 1, 0)
+    assert (overlong(part(batches, 0, 30), T_S), overlong(down, T_S), overlong(back, T_S)) == (0, 1, 0)
 
 
 @pytest.mark.parametrize("overhead", [SMALL, LARGE])
@@ -440,7 +436,7 @@ def test_target_keeps_up_with_a_ramp(overhead: float) -> None:
     down = [((60 + k) * T_S, B * (3 - k / 10)) for k in range(1, 21)]
     cost = Steps([(0, B), *up, *down])
     batches = part(simulate("target", saturated(overhead, cost), 90), 20, 90)
-    assert overlong(batches) == 0
+    assert overlong(batches, T_S) == 0
     assert min(batch.records / optimum("target", overhead, cost.at(batch.started_s)) for batch in batches) > 0.75
 
 
@@ -455,7 +451,7 @@ def test_a_burst_after_quiet_hours_meets_the_full_bound(name: str, overhead: flo
     assert [batch.records for batch in part(batches, 71, 90)] == [1000] * 19
     burst = part(batches, 91, 111)
     assert burst[0].records >= 0.75 * best
-    assert overlong(burst) == 0
+    assert overlong(burst, T_S) == 0
     assert batches[-1].lag == 1000
 
 
@@ -466,7 +462,7 @@ def test_a_first_batch_four_times_too_large_is_the_only_overlong_one(overhead: f
     batches = simulate("target", saturated(overhead, backlog=int(8 * best)), 30, initial_records=int(4 * best))
     assert batches[0].records == int(4 * best)
     assert settled_after(batches, best) <= most
-    assert overlong(batches) == 1
+    assert overlong(batches, T_S) == 1
 
 
 @pytest.mark.parametrize("name", LEARNING)
@@ -476,7 +472,7 @@ def test_an_outage_of_an_hour_drains_without_a_second_overlong_batch(name: str) 
     plant = Plant(T_S, SMALL * T_S, record_s=B, arrivals=0.5 * best / T_S, backlog=int(40 * best), outages=away)
     batches = simulate(name, plant, 250)
     after = part(batches, 90, 250)
-    assert overlong(batches) == 1
+    assert overlong(batches, T_S) == 1
     assert min(batch.bound or 0 for batch in after) >= 1
     assert settled_after(after[:20], best) <= 12
     assert batches[-1].lag < best
@@ -491,7 +487,7 @@ def test_target_bears_noise(overhead: float) -> None:
     for seed in range(200):
         batches = simulate("target", saturated(overhead, step(20, 40), noise=0.1), 60, seed=seed)
         down, back = part(batches, 20, 40), part(batches, 40, 60)
-        long.append(overlong(batches))
+        long.append(overlong(batches, T_S))
         low.append(min(sizes(down[2:], best / 3)))
         low_back.append(min(sizes(back[2:], best)))
         down_after.append(settled_after(down, best / 3))

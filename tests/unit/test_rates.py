@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
-from tidegate.core.rates.advice import Advice, full_batch, least_interval
-from tidegate.core.rates.fit import Fit, arrival_rate, fit_cost
+from tidegate.core.rates.advice import Advice, Resources, executors_for, full_batch, least_interval, pieces_for
+from tidegate.core.rates.cost import Fit, arrival_rate, fit_cost
 from tidegate.core.rates.policies import make_rate_policy
-from tidegate.core.rates.resources import Resources, executors_for, pieces_for
 from tidegate.simulation.plant import Plant
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))

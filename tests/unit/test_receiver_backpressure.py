@@ -18,7 +18,7 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateControl
-from tidegate_receivers.config.conflicts import downstream_faults
+from tidegate_receivers.config.files import downstream_faults
 from tidegate_receivers.config.receiver import Listen, Receiver, ReceiverBackpressure
 from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
 from tidegate_receivers.runtime.backpressure import Heard, Taken, Throttle, loadable_rate, records_behind

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tidegate.core.config.names import IDEMPOTENCY_KEY
 from tidegate.core.model.errors import RecordRefused, RequestError
 from tidegate_receivers.rules import records
-from tidegate_receivers.rules.blocks import BlockBuffer, RecordBlock
+from tidegate_receivers.rules.limits import BlockBuffer, RecordBlock
 from tidegate_receivers.rules.records import LineSplitter, field_key, records_of
 
 JSON, NDJSON = "application/json", "application/x-ndjson"

@@ -14,8 +14,8 @@ import tidegate_receivers.runtime.receiver
 from tests.receivers import MemorySender, Scripted, a_lease, served, texts, until
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, RequestError
 from tidegate_receivers.config.receiver import Block, Rate
-from tidegate_receivers.rules.blocks import MEMORY_BYTES
 from tidegate_receivers.rules.lifecycle import Restarts
+from tidegate_receivers.rules.limits import MEMORY_BYTES
 from tidegate_receivers.rules.records import Failures
 from tidegate_receivers.runtime import intake, supervisor
 from tidegate_receivers.runtime.receiver import RecordSource

@@ -19,7 +19,7 @@ from tidegate.core.model import errors
 from tidegate.core.model.errors import BrokerUnavailable, ReceiptMismatch, RequestError, SinkMisfit, StateCorrupt, TidegateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.resources import Resources
+from tidegate.core.rates.advice import Resources
 from tidegate.core.state.cursor import Accepted, Cursor, LastCommit, Position
 from tidegate.core.state.jobs import LoadResult, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Observed, Receipt, Write

@@ -20,8 +20,18 @@ from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
 from tidegate.simulation import experiment as events
 from tidegate.simulation import plant as plants
-from tidegate.simulation.comparison import compare, overlong, parse_policy, policy_at, summarize
-from tidegate.simulation.experiment import Experiment, Model, experiment, limits_of, model_of
+from tidegate.simulation.experiment import (
+    Experiment,
+    Model,
+    compare,
+    experiment,
+    limits_of,
+    model_of,
+    overlong,
+    parse_policy,
+    policy_at,
+    summarize,
+)
 from tidegate.simulation.plant import Plant, PlantBatch, Skipped, Trace
 from tidegate.simulation.steps import Steps, read_load
 

@@ -12,7 +12,7 @@ from tests.unit.world import P0, World
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source, Spark
 from tidegate.core.model.ranges import total_count
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.resources import Resources
+from tidegate.core.rates.advice import Resources
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers

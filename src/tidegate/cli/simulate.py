@@ -27,8 +27,19 @@ from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import PlatformError, RequestError, StateError
 from tidegate.core.rates.policies import POLICIES
 from tidegate.core.state.cursor import Cursor
-from tidegate.simulation.comparison import Simulated, Summary, compare, parse_policy, policy_at
-from tidegate.simulation.experiment import Event, Experiment, Model, experiment, limits_of, model_of
+from tidegate.simulation.experiment import (
+    Event,
+    Experiment,
+    Model,
+    Simulated,
+    Summary,
+    compare,
+    experiment,
+    limits_of,
+    model_of,
+    parse_policy,
+    policy_at,
+)
 from tidegate.simulation.steps import Steps, read_load
 
 PANELS = ("records that wait", "records of a batch", "run time, s")

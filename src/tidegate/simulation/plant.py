@@ -20,8 +20,7 @@ from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.plan import Plan, RangePolicy, plan_next
 from tidegate.core.rates.checks import MOST_RECORDS, check_interval, check_number
 from tidegate.core.rates.control import without_headroom
-from tidegate.core.rates.policy import RatePolicy
-from tidegate.core.rates.timing import BatchTiming
+from tidegate.core.rates.policy import BatchTiming, RatePolicy
 from tidegate.core.state.cursor import Cursor, Pace, Position
 from tidegate.core.state.saved_range import records_allowed
 from tidegate.simulation.steps import Steps

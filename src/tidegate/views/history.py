@@ -11,7 +11,7 @@ from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import total_count
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateControl
-from tidegate.core.rates.fit import RECENT_BATCHES, fit_cost
+from tidegate.core.rates.cost import RECENT_BATCHES, fit_cost
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 

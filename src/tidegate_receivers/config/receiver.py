@@ -14,8 +14,7 @@ from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy
 from tidegate.core.config.names import DEFAULT_POOL, RECEIVE_DAG
 from tidegate.core.model.uris import is_loopback
-from tidegate_receivers.rules.blocks import least_buffer_bytes
-from tidegate_receivers.rules.limits import HIGH, LOW
+from tidegate_receivers.rules.limits import HIGH, LOW, least_buffer_bytes
 
 Policy = Literal["static", "rate", "watermark", "credit"]
 

@@ -25,8 +25,8 @@ from typing import TypeAlias
 from tidegate.core.model.counts import check_count
 from tidegate.core.model.errors import BrokerUnavailable, NotDelivered, Overloaded, RecordRefused, TidegateError
 from tidegate_receivers.config.receiver import Receiver
-from tidegate_receivers.rules.blocks import MEMORY_BYTES, BlockBuffer, RecordBlock
 from tidegate_receivers.rules.lifecycle import Restarts
+from tidegate_receivers.rules.limits import MEMORY_BYTES, BlockBuffer, RecordBlock
 from tidegate_receivers.rules.records import Failures, Outgoing, Sender, headers_of, idempotency_headers
 from tidegate_receivers.runtime.backpressure import Heard, Taken, Throttle
 

@@ -25,7 +25,7 @@ from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.topics import check_topics
 from tidegate.core.planning.trust import KEEP_ROWS
-from tidegate.core.rates.resources import Resources
+from tidegate.core.rates.advice import Resources
 from tidegate.core.replay.request import check_permitted
 from tidegate.core.state.jobs import LoadJob, LoadResult, Reading
 from tidegate.core.state.ledger import Ledger

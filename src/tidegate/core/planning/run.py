@@ -30,9 +30,8 @@ from tidegate.core.planning.sizing import outlook, size_load, times_least
 from tidegate.core.planning.topics import LogReading, read_log, watermarks_of
 from tidegate.core.planning.trust import Belief, believe, check_loadable
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.advice import Advice
+from tidegate.core.rates.advice import Advice, Resources
 from tidegate.core.rates.control import RateBound
-from tidegate.core.rates.resources import Resources
 from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.ports import Brokers, SinkReader, StateStore

@@ -5,6 +5,6 @@ Here are the limits, which every cursor and plan needs. The policies are in modu
 
 from tidegate.core.rates.limits import max_messages_per_partition, share_limit
 from tidegate.core.rates.pid import PidRateEstimator, PidState
-from tidegate.core.rates.timing import BatchTiming
+from tidegate.core.rates.policy import BatchTiming
 
 __all__ = ["BatchTiming", "PidRateEstimator", "PidState", "max_messages_per_partition", "share_limit"]

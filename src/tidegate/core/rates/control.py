@@ -15,8 +15,7 @@ from tidegate.core.model.fields import fields_from_json, fields_to_json
 from tidegate.core.model.times import past
 from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.policies import AimingPolicy, make_rate_policy
-from tidegate.core.rates.policy import TIMES, RatePolicy
-from tidegate.core.rates.timing import BatchTiming
+from tidegate.core.rates.policy import TIMES, BatchTiming, RatePolicy
 
 
 @dataclass(frozen=True, slots=True)

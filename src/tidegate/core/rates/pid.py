@@ -9,8 +9,7 @@ from typing import Any, ClassVar
 
 from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.rates.checks import INITIAL_RATE, MOST_RATE, check_interval, check_number, is_number
-from tidegate.core.rates.policy import LATEST_MS, LearningPolicy, whole_records
-from tidegate.core.rates.timing import BatchTiming
+from tidegate.core.rates.policy import LATEST_MS, BatchTiming, LearningPolicy, whole_records
 
 MIN_RATE = 100.0
 """Spark's least rate, in records/s."""

@@ -8,8 +8,8 @@ from typing import Any, Literal, cast
 
 from tidegate.core.model.fields import MAPPING, OFFSETS, Record, form, held, named, optional
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
+from tidegate.core.rates.advice import Resources
 from tidegate.core.rates.control import RateBound
-from tidegate.core.rates.resources import Resources
 from tidegate.core.state.cursor import COUNT, Position
 from tidegate.core.state.receipt import Load
 

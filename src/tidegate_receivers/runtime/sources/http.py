@@ -32,7 +32,7 @@ from aiohttp import HttpVersion11, hdrs, web
 
 from tidegate.core.model.errors import NotDelivered, Overloaded, RecordRefused, RequestError, TidegateError
 from tidegate_receivers.config.receiver import Http, Tls
-from tidegate_receivers.rules.blocks import MEMORY_BYTES
+from tidegate_receivers.rules.limits import MEMORY_BYTES
 from tidegate_receivers.rules.records import CONTENT_TYPES, field_key, records_of
 from tidegate_receivers.runtime.intake import Ticket
 from tidegate_receivers.runtime.listening import Listener, check_listener, server_context
