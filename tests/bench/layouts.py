@@ -4,7 +4,7 @@
 
 Records lie in two partitions. Their event times follow the offsets, and are up to two days late; each is of one of a thousand
 customers. Each batch is loaded into a table of each layout in turn; then the queries take turns, and two replays: one of a
-whole batch, one from the middle of a batch to the middle of the next.
+whole batch, one from the middle of a batch to the middle of the next. At last files are merged, and the queries asked again.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ from tests.bench.cli import run
 from tests.bench.stage import Samples, Stage, seconds_of, tell
 from tests.records import changed
 from tidegate.core.config.layout import Layout
+from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob
 from tidegate.sinks.iceberg.catalog import load_table
+from tidegate.sinks.iceberg.maintenance import compact
 from tidegate.spark.load import load_range
 from tidegate.spark.session import connect
 from tidegate_local.flights import create_topic
@@ -79,6 +81,12 @@ def measure(batches: int, records: int, days: int, rounds: int, folder: Path) ->
                 # each time another place: what was cut once is aligned from then on
                 turns = {name: partial(again, stage, spark, job, count(begins, 2 * each), each) for name, job in jobs.items()}
                 add(found, f"{replay}, s", stage.alternate(turns))
+            for name, job in jobs.items():
+                compact(spark, job.table, Maintenance())
+                found[name] |= {f"merged, {query}, files": opened(job, condition) for query, condition in queries.items()}
+            for query, condition in queries.items():
+                turns = {name: partial(ask, spark, job.table, condition) for name, job in jobs.items()}
+                add(found, f"merged, {query}, s", stage.alternate(turns))
     return {name: {what: round(value, 3) for what, value in measures.items()} for name, measures in found.items()}
 
 
