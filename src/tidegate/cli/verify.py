@@ -56,7 +56,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
         cursor = remote.cursor(this)
         verification = (_verify_batches if this.identity == "batch" else _verify_records)(this, cursor, remote)
         anew = _began_anew(this, cursor, remote) if any(cursor.at.starts.values()) else ()
-    others, columns = list(strangers(this.sink.table)), list(changed_columns(this.sink.table))
+    others, columns = strangers(this.sink.table), changed_columns(this.sink.table)
     if as_json:
         said = {"pipeline": this.name, **verification.to_json(), "began_anew": ranges_to_json(anew)}
         said |= {"other_commits": others, "changed_columns": columns}
@@ -89,11 +89,8 @@ def judge_batches(
 ) -> BatchVerification:
     """Compare the rows of each committed batch with its newest commit.
 
-    Args:
-        ledger: the saved ranges; read only of batches without a receipt, to know whether they read anything.
-        cursor: what is committed.
-        receipts: all of the pipeline, oldest commit first, replays too.
-        rows: how many rows the table has of each batch; None is no batch.
+    `receipts` are all of the pipeline, oldest commit first, replays too; `rows` is how many the table has of each batch, where
+    None is no batch. Saved ranges are read only of batches without a receipt, to know whether they read anything.
 
     Raises:
         StateUnavailable: the store does not answer.

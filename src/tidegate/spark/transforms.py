@@ -218,15 +218,11 @@ def _imported_by(module: ModuleType, text: bytes) -> Iterator[str]:
 
 
 def import_module(name: str, folder: Path) -> tuple[ModuleType, str, tuple[str, ...]]:
-    """The module, the version of its source, and the names of all modules in the folder that the version covers.
+    """The module of a dotted name, the version of its source, and the names of all modules that the version covers.
 
     The version is twelve hex digits: of the module's own source where it imports nothing else of the folder; otherwise of that
     and of all it imports of the folder, directly or not, inside functions too. A package that holds nothing but a docstring
-    does not count.
-
-    Args:
-        name: dotted.
-        folder: resolved.
+    does not count. The folder is a resolved path.
 
     Raises:
         TransformError: there is no such module in the folder, or it may not be used.
