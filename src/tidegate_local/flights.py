@@ -10,11 +10,9 @@ import importlib.util
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import confluent_kafka as ck
-
-from tidegate.core.model.errors import BrokerUnavailable, PlatformError
+from tidegate.core.model.errors import PlatformError
 from tidegate_local import topics
 
 if TYPE_CHECKING:
@@ -22,7 +20,6 @@ if TYPE_CHECKING:
 
 TOPIC = "flights"
 PARTITIONS = 4
-FLUSH_S = 60.0
 
 
 def create_topic(settings: Mapping[str, str], topic: str = TOPIC, partitions: int = PARTITIONS) -> bool:
@@ -74,40 +71,13 @@ def produce(
         progress: called with the number of records handed over so far.
 
     Raises:
-        BrokerUnavailable: not every record was acknowledged.
+        KafkaError: not every record was acknowledged.
     """
     import pandas as pd  # noqa: PLC0415
 
     if flights.empty:
         return 0
-    failed: list[str] = []
-
-    def acknowledged(error: ck.KafkaError | None, _message: Any) -> None:
-        if error is not None:
-            failed.append(error.str())
-
-    conf = {
-        **settings,
-        "linger.ms": 50,
-        "compression.type": "lz4",
-        "enable.idempotence": True,
-        "log_level": 3,
-        "queue.buffering.max.messages": 500_000,
-    }
-    producer = ck.Producer(conf)
     times = pd.to_datetime(flights["time_hour"], utc=True).astype("int64") // 1_000_000
     keys = flights["carrier"] + flights["flight"].astype(str)
     lines = flights.to_json(orient="records", lines=True).splitlines()
-    for count, (key, line, time_ms) in enumerate(zip(keys, lines, times, strict=True), start=1):
-        producer.produce(topic, key=key, value=line, timestamp=int(time_ms), on_delivery=acknowledged)
-        if count % 5_000 == 0:
-            producer.poll(0)
-            progress(count)
-    unacknowledged = producer.flush(FLUSH_S)
-    progress(len(lines))
-    if unacknowledged or failed:
-        reason = failed[0] if failed else "no answer in time"
-        raise BrokerUnavailable(
-            f"{unacknowledged + len(failed)} flights were not acknowledged: {reason}", fix="Run `tidegate up`"
-        )
-    return len(lines)
+    return topics.produce(settings, topic, zip(keys, lines, map(int, times), strict=True), progress=progress)

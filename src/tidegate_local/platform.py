@@ -124,7 +124,7 @@ class Platform:
         if not self.state_dir.is_dir():
             return
         with self._lock():
-            servers = self._servers()
+            servers = self.servers()
             with ThreadPoolExecutor(max(1, len(servers))) as pool:
                 for stopped in [pool.submit(_stop, server, report) for server in servers]:
                     stopped.result()
@@ -133,8 +133,9 @@ class Platform:
         """Every server, also those that were never started."""
         ports = self._saved_ports()
         if ports is None:
-            return [ServerStatus(name, "stopped", None, port=None, log=self._log(name), url=None) for name in _server_names()]
-        servers = self._servers()
+            names = (broker.NAME, spark_connect.NAME, *airflow.NAMES)
+            return [ServerStatus(name, "stopped", None, port=None, log=self._log(name), url=None) for name in names]
+        servers = self.servers()
         with ThreadPoolExecutor(len(servers)) as pool:
             return list(pool.map(lambda server: self._status_of(server, ports), servers))
 
@@ -144,9 +145,13 @@ class Platform:
         ports = self._saved_ports()
         return ports is not None and sockets.answers(ports["airflow"])
 
-    def servers(self) -> list[Server]:
-        """Every server as a process with a pid file; none before the first `up`."""
-        return self._servers()
+    def servers(self, parts: Sequence[str] = PARTS) -> list[Server]:
+        """Every server of these parts as a process with a pid file; none before the first `up`."""
+        ports = self._saved_ports()
+        if ports is None:
+            return []
+        by_part = {"kafka": [self._kafka(ports)], "spark": [self._spark(ports)], "airflow": self._airflow(ports).servers()}
+        return [server for part in PARTS if part in parts for server in by_part[part]]
 
     def sync_pools(self, pools: Mapping[str, int]) -> None:
         """Make sure that Airflow has the pools (name to slots). Raises `PlatformError` when Airflow does not run."""
@@ -327,13 +332,6 @@ class Platform:
             pid_files=self.state_dir / "run",
         )
 
-    def _servers(self, parts: Sequence[str] = PARTS) -> list[Server]:
-        ports = self._saved_ports()
-        if ports is None:
-            return []
-        by_part = {"kafka": [self._kafka(ports)], "spark": [self._spark(ports)], "airflow": self._airflow(ports).servers()}
-        return [server for part in PARTS if part in parts for server in by_part[part]]
-
     # ---- ports and the lock
 
     def _ports(self) -> dict[str, int]:
@@ -350,11 +348,11 @@ class Platform:
 
     def _settle_ports(self, parts: Sequence[str]) -> dict[str, int]:
         """The ports of this `up`, saved: what runs keeps its port, and every other port of `parts` is free."""
-        live = {server.name for server in self._servers() if server.pid is not None}
+        live = {server.name for server in self.servers() if server.pid is not None}
         running = {port for port, server in LISTENS.items() if server in live}
         ports = choose_ports(self._saved_ports(), self._configured_ports, running)
         # what a crashed server started may outlive it and hold its port
-        for server in self._servers(parts):
+        for server in self.servers(parts):
             if server.state == "crashed":
                 server.stop()
         # the first part of a port's name is the part of the platform that it belongs to
@@ -375,10 +373,6 @@ class Platform:
             ) from error
         with held:
             yield
-
-
-def _server_names() -> tuple[str, ...]:
-    return (broker.NAME, spark_connect.NAME, *airflow.NAMES)
 
 
 @contextlib.contextmanager

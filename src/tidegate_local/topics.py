@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeAlias
 
 import confluent_kafka as ck
 from confluent_kafka.admin import AdminClient
@@ -13,6 +13,11 @@ from tidegate.core.model.errors import RequestError, TopicNotFound
 from tidegate.kafka.client import meaning
 
 TIMEOUT_S = 30.0
+FLUSH_S = 60.0
+PROGRESS_EVERY = 5_000
+NOW = 0
+"""The timestamp of a record that gets the time at which it is produced."""
+Record: TypeAlias = tuple[str | bytes | None, str | bytes, int]
 _INVALID = {ck.KafkaError.TOPIC_EXCEPTION, ck.KafkaError.INVALID_PARTITIONS, ck.KafkaError.INVALID_CONFIG}
 
 
@@ -72,30 +77,20 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
         RequestError: a line holds no separator. The lines before it are produced.
         KafkaError: not every record was acknowledged.
     """
-    failed: list[ck.KafkaError] = []
+    wrong = 0
 
-    def acknowledged(error: ck.KafkaError | None, _message: Any) -> None:
-        if error is not None:
-            failed.append(error)
+    def records() -> Iterator[Record]:
+        nonlocal wrong
+        for number, line in enumerate(lines, start=1):
+            record = line.rstrip(b"\r\n")
+            key, has_key, value = record.partition(separator) if separator is not None else (None, b"", record)
+            if record and separator is not None and not has_key:
+                wrong = number
+                return
+            if record:
+                yield key, value, NOW
 
-    producer = ck.Producer({**settings, "linger.ms": 50, "enable.idempotence": True, "log_level": 3})
-    count, wrong = 0, 0
-    for number, line in enumerate(lines, start=1):
-        record = line.rstrip(b"\r\n")
-        if not record:
-            continue
-        key, has_key, value = record.partition(separator) if separator is not None else (None, b"", record)
-        if separator is not None and not has_key:
-            wrong = number
-            break
-        _hand_over(producer, topic, key, value, acknowledged)
-        count += 1
-    unacknowledged = producer.flush(TIMEOUT_S)
-    if unacknowledged or failed:
-        error = failed[0] if failed else ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001
-        why = meaning(error, settings, topic, operation="Write")
-        count = unacknowledged + len(failed)
-        raise type(why)(f"{count} records were not acknowledged: {why.message}", fix=why.fix, **why.fields)
+    count = produce(settings, topic, records())
     if wrong:
         raise RequestError(
             f"line {wrong} holds no key separator; the {count} records before it were produced",
@@ -106,12 +101,43 @@ def produce_lines(settings: Mapping[str, str], topic: str, lines: Iterable[bytes
     return count
 
 
-def _hand_over(producer: ck.Producer, topic: str, key: bytes | None, value: bytes, acknowledged: Any) -> None:
-    while True:
-        try:
-            producer.produce(topic, key=key, value=value, on_delivery=acknowledged)
-        except BufferError:
-            producer.poll(1.0)  # the queue is full: wait until the broker has taken some
-        else:
-            producer.poll(0)
-            return
+def produce(
+    settings: Mapping[str, str], topic: str, records: Iterable[Record], *, progress: Callable[[int], object] = int
+) -> int:
+    """Produce records; returns how many the broker acknowledged.
+
+    Args:
+        settings: librdkafka's configuration.
+        topic: an existing topic.
+        records: key, value and timestamp (epoch ms) of each.
+        progress: called with the number of records handed over so far.
+
+    Raises:
+        KafkaError: not every record was acknowledged.
+    """
+    failed: list[ck.KafkaError] = []
+
+    def acknowledged(error: ck.KafkaError | None, _message: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    own = {"linger.ms": 50, "compression.type": "lz4", "enable.idempotence": True, "log_level": 3}
+    producer = ck.Producer({**settings, **own})
+    count = 0
+    for count, (key, value, time_ms) in enumerate(records, start=1):
+        while True:
+            try:
+                producer.produce(topic, key=key, value=value, timestamp=time_ms, on_delivery=acknowledged)
+                break
+            except BufferError:
+                producer.poll(1.0)  # the queue is full: wait until the broker has taken some
+        producer.poll(0)
+        if count % PROGRESS_EVERY == 0:
+            progress(count)
+    unacknowledged = producer.flush(FLUSH_S)
+    progress(count)
+    if unacknowledged or failed:
+        error = failed[0] if failed else ck.KafkaError(ck.KafkaError._TIMED_OUT)  # noqa: SLF001 - librdkafka's
+        why, lost = meaning(error, settings, topic, operation="Write"), unacknowledged + len(failed)
+        raise type(why)(f"{lost} records were not acknowledged: {why.message}", fix=why.fix, **why.fields)
+    return count

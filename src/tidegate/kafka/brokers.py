@@ -90,7 +90,7 @@ class AdminBrokers:
             KafkaAuthFailed: the credentials are refused.
         """
         pick = topic_filter(pattern, exclude)
-        return pick(self._until_led(self._topics))
+        return pick(self._until_led(lambda: self._admin.topics()))  # noqa: PLW0108 - after a failure it is another client
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
         """The first offset of each partition whose record has a timestamp of at least `times` (epoch ms).
@@ -157,9 +157,6 @@ class AdminBrokers:
                         servers=self._admin.servers,
                     ) from error
             time.sleep(LEADER_WAIT_S)
-
-    def _topics(self) -> list[str]:
-        return self._admin.topics()
 
     def _watermarks(self, topics: Sequence[str], level: ck.IsolationLevel) -> Watermarks:
         partitions: list[ck.TopicPartition] = []

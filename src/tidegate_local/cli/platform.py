@@ -27,6 +27,7 @@ from tidegate.pipelines import pipelines_of
 from tidegate_local.cli.shared import open_platform
 
 if TYPE_CHECKING:
+    from tidegate.airflow.remote.api import AirflowApi
     from tidegate.core.audit.oracle import Verdict
     from tidegate_local.demo import Run
     from tidegate_local.platform import Platform, ServerStatus
@@ -104,9 +105,7 @@ def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
         with named as api:
             if as_json:
                 out.print_json(json.dumps(api.health()))
-            is_well = all([tell_servers(api), receivers_fit(api, project)])
-            if not loads_can_run(api, pool_slots(project)) or not is_well:
-                raise typer.Exit(1)
+            _tell_airflow(api, project)
         return
     servers = platform.status()
     if as_json:
@@ -116,9 +115,7 @@ def status(project: Project = HERE, *, as_json: AsJson = False) -> None:
     if any(s.state != "running" for s in servers):
         raise typer.Exit(1)
     with platform.api() as api:
-        is_well = all([tell_servers(api), receivers_fit(api, project)])
-        if not loads_can_run(api, pool_slots(project)) or not is_well:
-            raise typer.Exit(1)
+        _tell_airflow(api, project)
 
 
 @app.command()
@@ -161,6 +158,12 @@ def demo(
 def _up(platform: Platform, project: Path, report: Any, *, warm: bool = False) -> None:
     platform.up(report=report, warm=warm)
     platform.sync_pools(receiver_pools(project) | pool_slots(project))
+
+
+def _tell_airflow(api: AirflowApi, project: Path) -> None:
+    """What keeps Airflow from running tasks; exit code 1 where something does."""
+    if not all([tell_servers(api), receivers_fit(api, project), loads_can_run(api, pool_slots(project))]):
+        raise typer.Exit(1)
 
 
 def _print_status(servers: list[ServerStatus]) -> None:
