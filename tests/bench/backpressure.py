@@ -30,8 +30,7 @@ from tidegate.airflow.remote.schedule import ApiStore
 from tidegate.core.rates.cost import fit_cost
 from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.state.ledger import Ledger
-from tidegate.simulation.plant import Plant
-from tidegate.simulation.steps import Steps
+from tidegate.simulation.plant import Plant, Steps
 from tidegate_local.flights import create_topic
 from tidegate_local.platform import Platform
 

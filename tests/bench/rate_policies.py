@@ -21,8 +21,7 @@ from tidegate.core.rates.advice import least_interval
 from tidegate.core.rates.policies import TargetPolicy
 from tidegate.simulation import experiment
 from tidegate.simulation.experiment import BAND, overlong, policy_at
-from tidegate.simulation.plant import Plant, PlantBatch
-from tidegate.simulation.steps import Steps
+from tidegate.simulation.plant import Plant, PlantBatch, Steps
 
 T, B, RHO = 60.0, 1e-5, 0.9
 OVERHEADS = (0.1, 0.3, 0.5)

@@ -26,7 +26,7 @@ from tidegate.cli.simulate import count, duration
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.state.ledger import Ledger
 from tidegate.kafka.brokers import AdminBrokers
-from tidegate.simulation.steps import Steps
+from tidegate.simulation.plant import Steps
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.flights import create_topic

@@ -30,8 +30,7 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.ledger import Ledger
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 from tidegate_receivers.airflow import operators
-from tidegate_receivers.airflow.downstream import PipelineBehind
-from tidegate_receivers.airflow.serving import Order, Watch, serve, source_of
+from tidegate_receivers.airflow.serving import Order, PipelineBehind, Watch, serve, source_of
 from tidegate_receivers.airflow.workers import ANSWER_S, celery_workers, live_workers
 from tidegate_receivers.config.receiver import (
     Connect,

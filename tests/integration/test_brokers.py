@@ -16,8 +16,7 @@ from tests.topics import make_topic, transact, write
 from tidegate.core.model.errors import BrokerUnavailable, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import IsolationLevel
-from tidegate.kafka.brokers import AdminBrokers
-from tidegate.kafka.groups import commit_offsets
+from tidegate.kafka.brokers import AdminBrokers, commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate.testing.contracts.brokers import BrokersContract
 from tidegate.waiting import wait_until

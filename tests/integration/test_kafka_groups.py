@@ -10,7 +10,7 @@ import pytest
 from tests.topics import committed_offsets, make_topic
 from tidegate.core.model.errors import BrokerUnavailable, KafkaError
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.kafka.groups import commit_offsets
+from tidegate.kafka.brokers import commit_offsets
 from tidegate_local import sockets
 
 

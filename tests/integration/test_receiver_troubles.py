@@ -25,8 +25,7 @@ from tests.receivers import MemorySender, Running, a_lease, connect, push, send,
 from tests.topics import make_topic
 from tidegate.core.model.errors import KafkaAuthFailed
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.kafka.brokers import AdminBrokers
-from tidegate.kafka.groups import commit_offsets
+from tidegate.kafka.brokers import AdminBrokers, commit_offsets
 from tidegate.kafka.log import read_offsets
 from tidegate_local.process import ProcessId
 from tidegate_local.topics import produce_lines

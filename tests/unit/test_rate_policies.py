@@ -20,8 +20,7 @@ from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.policies import TargetPolicy, make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
 from tidegate.simulation.experiment import overlong
-from tidegate.simulation.plant import Plant, PlantBatch
-from tidegate.simulation.steps import Steps
+from tidegate.simulation.plant import Plant, PlantBatch, Steps
 
 LEARNING = ("pid", "fixed_point", "target")
 ALL = ("static", *LEARNING)

@@ -32,8 +32,7 @@ from tidegate.simulation.experiment import (
     policy_at,
     summarize,
 )
-from tidegate.simulation.plant import Plant, PlantBatch, Skipped, Trace
-from tidegate.simulation.steps import Steps, read_load
+from tidegate.simulation.plant import Plant, PlantBatch, Skipped, Steps, Trace, read_load
 
 T, A, B = 60.0, 6.0, 1e-5
 BEST = 4_800_000

@@ -310,7 +310,7 @@ def rename_command(
         cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new, seq=0)
         if this.group is None and cursor.at.offsets:
             try:
-                from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415
+                from tidegate.kafka.brokers import commit_offsets  # noqa: PLC0415
 
                 commit_offsets(remote.kafka(this), this.consumer_group, cursor.at.offsets)
             except TidegateError as error:

@@ -40,7 +40,7 @@ from tidegate.simulation.experiment import (
     parse_policy,
     policy_at,
 )
-from tidegate.simulation.steps import Steps, read_load
+from tidegate.simulation.plant import Steps, read_load
 
 PANELS = ("records that wait", "records of a batch", "run time, s")
 DASHES = ("-", "--", "-.", ":")

@@ -15,12 +15,10 @@ from tidegate.core.config.pipeline import Limits
 from tidegate.core.model.errors import RequestError
 from tidegate.core.planning.plan import RangePolicy
 from tidegate.core.rates.advice import Advice, full_batch
-from tidegate.core.rates.checks import MOST_RATE, check_interval, check_number
 from tidegate.core.rates.cost import Fit, arrival_rate, check_cost, cost_told, fit_cost
 from tidegate.core.rates.policies import POLICIES, make_rate_policy
-from tidegate.core.rates.policy import BatchTiming, RatePolicy
-from tidegate.simulation.plant import Plant, PlantBatch, Trace
-from tidegate.simulation.steps import Steps
+from tidegate.core.rates.policy import MOST_RATE, BatchTiming, RatePolicy, check_interval, check_number
+from tidegate.simulation.plant import Plant, PlantBatch, Steps, Trace
 
 Event = Literal["step", "outage"]
 ArrivalSource = Literal["given", "history", "half of a full load"]

@@ -10,8 +10,8 @@ from tidegate.core.config.names import BACKFILL, BACKFILL_RUN, REPLAY_DAG
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.ranges import OffsetRange, common, total_count
 from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.control import RateBound
+from tidegate.core.rates.policy import is_number
 from tidegate.core.replay.verdict import Replaced
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.jobs import COLD_S

@@ -31,8 +31,7 @@ from tidegate.core.model.errors import ConfigError
 from tidegate.core.model.times import CLOCKS_APART_MS
 from tidegate.kafka.settings import planning_client
 from tidegate.views.metrics import RECEIVER
-from tidegate_receivers.airflow.downstream import Buffers, PipelineBehind
-from tidegate_receivers.airflow.serving import Order, Serve, serve
+from tidegate_receivers.airflow.serving import Buffers, Order, PipelineBehind, Serve, serve
 from tidegate_receivers.airflow.workers import live_workers
 from tidegate_receivers.config.receiver import Receiver
 from tidegate_receivers.rules.placement import Assigned, Live, are_ready, assign, mapped, on_queues, sharing

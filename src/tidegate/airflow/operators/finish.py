@@ -199,7 +199,7 @@ class FinishOperator(Patient):
 
     def _show_in_group(self, cursor: Cursor) -> None:
         """Commit the consumer group's offsets for the sake of lag tools; the cursor is the truth, so a failure is a warning."""
-        from tidegate.kafka.groups import commit_offsets  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+        from tidegate.kafka.brokers import commit_offsets  # noqa: PLC0415 - parsing the DAG needs no Kafka client
 
         group = self.pipeline.consumer_group
         try:

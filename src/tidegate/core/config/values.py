@@ -41,7 +41,7 @@ from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.ranges import TopicPartition, offsets_from_json
 from tidegate.core.model.times import epoch_ms
-from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, MOST_SECONDS
+from tidegate.core.rates.policy import MOST_RATE, MOST_RECORDS, MOST_SECONDS
 
 LAST_MS = 253_402_300_799_999  # of the year 9999
 MOST_INT32 = 2**31 - 1

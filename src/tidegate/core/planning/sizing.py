@@ -15,8 +15,8 @@ from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.rates.advice import Advice, Resources, executors_for, pieces_for
-from tidegate.core.rates.checks import MOST_RATE
 from tidegate.core.rates.cost import RECENT_BATCHES, fit_cost
+from tidegate.core.rates.policy import MOST_RATE
 from tidegate.core.state.cursor import Cursor
 
 LEAST_BATCHES = 8

@@ -14,8 +14,8 @@ from typing import Any
 
 from tidegate.core.model.counts import check_count
 from tidegate.core.model.fields import fields_from_json, fields_to_json
-from tidegate.core.rates.checks import MOST_RATE, MOST_RECORDS, check_interval, check_number
 from tidegate.core.rates.cost import check_cost, shown
+from tidegate.core.rates.policy import MOST_RATE, MOST_RECORDS, check_interval, check_number
 
 
 def least_interval(a: float, b: float, *, arrival_rate: float, utilization: float) -> float | None:

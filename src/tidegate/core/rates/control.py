@@ -13,9 +13,8 @@ from typing import Any
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.fields import fields_from_json, fields_to_json
 from tidegate.core.model.times import past
-from tidegate.core.rates.checks import is_number
 from tidegate.core.rates.policies import AimingPolicy, make_rate_policy
-from tidegate.core.rates.policy import TIMES, BatchTiming, RatePolicy
+from tidegate.core.rates.policy import TIMES, BatchTiming, RatePolicy, is_number
 
 
 @dataclass(frozen=True, slots=True)

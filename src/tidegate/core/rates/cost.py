@@ -17,8 +17,7 @@ from statistics import fmean, median
 from typing import Any
 
 from tidegate.core.model.errors import RequestError
-from tidegate.core.rates.checks import MOST_RECORDS, MOST_SECONDS, is_number
-from tidegate.core.rates.policy import FULL_PERCENT, BatchTiming
+from tidegate.core.rates.policy import FULL_PERCENT, MOST_RECORDS, MOST_SECONDS, BatchTiming, is_number
 
 NOISE = 0.05
 """Relative standard deviation of a run's time, assumed at first; from then on it is measured, within these bounds."""

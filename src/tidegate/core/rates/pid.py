@@ -8,8 +8,17 @@ from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any, ClassVar
 
 from tidegate.core.model.errors import ConfigError, RequestError
-from tidegate.core.rates.checks import INITIAL_RATE, MOST_RATE, check_interval, check_number, is_number
-from tidegate.core.rates.policy import LATEST_MS, BatchTiming, LearningPolicy, whole_records
+from tidegate.core.rates.policy import (
+    INITIAL_RATE,
+    LATEST_MS,
+    MOST_RATE,
+    BatchTiming,
+    LearningPolicy,
+    check_interval,
+    check_number,
+    is_number,
+    whole_records,
+)
 
 MIN_RATE = 100.0
 """Spark's least rate, in records/s."""

@@ -8,10 +8,18 @@ from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from tidegate.core.model.errors import ConfigError
-from tidegate.core.rates.checks import INITIAL_RATE, check_interval, check_number, check_records
 from tidegate.core.rates.cost import Cost
 from tidegate.core.rates.pid import PidPolicy
-from tidegate.core.rates.policy import BatchTiming, LearningPolicy, RatePolicy, whole_records
+from tidegate.core.rates.policy import (
+    INITIAL_RATE,
+    BatchTiming,
+    LearningPolicy,
+    RatePolicy,
+    check_interval,
+    check_number,
+    check_records,
+    whole_records,
+)
 
 MOST_OVERHEAD = 0.9
 """Largest share of a run that its overhead may have: where it is larger in a run of the target time, runs take longer."""
