@@ -53,7 +53,7 @@ class RestCatalog(ThreadingHTTPServer):
             case "GET", ["namespaces", namespace]:
                 said = {"namespace": [namespace], "properties": self.catalog.load_namespace_properties(namespace)}
             case "POST", ["namespaces", namespace, "tables"]:
-                return self._stage(namespace, CreateTableRequest.model_validate_json(body))
+                return self._create(namespace, CreateTableRequest.model_validate_json(body))
             case "GET", ["namespaces", namespace, "tables", name]:
                 return _described(self.catalog.load_table((namespace, name)))
             case "POST", ["namespaces", namespace, "tables", name]:
@@ -62,11 +62,12 @@ class RestCatalog(ThreadingHTTPServer):
                 said = {"defaults": {}, "overrides": {}}  # of `config`; a report of metrics is not read
         return json.dumps(said)
 
-    def _stage(self, namespace: str, wanted: CreateTableRequest) -> str:
-        """A table that a commit will make, as Spark makes all of its own."""
+    def _create(self, namespace: str, wanted: CreateTableRequest) -> str:
+        """A table, or one that a commit will make."""
         spec, order = wanted.partition_spec or UNPARTITIONED_PARTITION_SPEC, wanted.write_order or UNSORTED_SORT_ORDER
         made = (namespace, wanted.name), wanted.table_schema, wanted.location, spec, order, wanted.properties
-        return _described(self.catalog._create_staged_table(*made))
+        create = self.catalog._create_staged_table if wanted.stage_create else self.catalog.create_table
+        return _described(create(*made))
 
     def _commit(self, identifier: tuple[str, str], wanted: dict[str, Any]) -> str:
         namespace, name = identifier
@@ -85,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _do(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         _, _, *path = map(unquote, urlsplit(self.path).path.split("/"))
-        commit = (self.command, path[2:-1]) == ("POST", ["tables"])
+        commit = self.command == "POST" and "tables" in path[-2:]
         if commit and self.server.before:
             self.server.before.pop()()
         status = OK
