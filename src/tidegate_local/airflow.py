@@ -16,7 +16,6 @@ import importlib.metadata
 import io
 import json
 import secrets
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -28,7 +27,7 @@ from tidegate.beside import valid_beside
 from tidegate.core.model.errors import PlatformError
 from tidegate.pipelines import pipelines_of
 from tidegate_local import sockets
-from tidegate_local.process import Server, last_meaningful_line, write_private
+from tidegate_local.process import Server, run_to_end, write_private
 
 API_SERVER = "airflow-api-server"
 SCHEDULER = "airflow-scheduler"
@@ -234,13 +233,7 @@ class Airflow:
                 path.unlink()
         command = [sys.executable, "-m", "airflow", "db", "migrate"]
         log = self.logs / "airflow-db-migrate.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as output:
-            ended = subprocess.run(  # noqa: S603
-                command, env=dict(self.env), cwd=self.home, stdout=output, stderr=output, timeout=MIGRATE_TIMEOUT_S, check=False
-            )
-        if ended.returncode != 0:
-            why = last_meaningful_line(log.read_text(errors="replace"))
+        if why := run_to_end(command, env=self.env, cwd=self.home, log=log, timeout_s=MIGRATE_TIMEOUT_S):
             raise PlatformError(
                 f"Airflow's database could not be migrated: {why} (see {log})",
                 fix="Correct what the log names, then run `tidegate up` again",

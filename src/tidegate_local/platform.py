@@ -26,14 +26,15 @@ from filelock import FileLock, Timeout
 
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.model.errors import PlatformError
-from tidegate_local import airflow, broker, jars, sockets, spark_connect, warm_up
-from tidegate_local.process import Report, Server, State, one_at_a_time, silent
+from tidegate_local import airflow, broker, jars, sockets, spark_connect
+from tidegate_local.process import Report, Server, State, one_at_a_time, run_to_end, silent
 from tidegate_local.sockets import PORTS, check_free, choose_ports, read_ports, write_ports
 
 PARTS = ("kafka", "spark", "airflow")
 LISTENS = {"kafka": broker.NAME, "kafka-controller": broker.NAME, "spark": spark_connect.NAME, "airflow": airflow.API_SERVER}
 """The server that listens on each port."""
 LOCK_TIMEOUT_S = 600.0
+WARM_UP, WARM_UP_S = "warm-up", 120.0
 _NOT_INHERITED = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_")
 
 
@@ -254,13 +255,12 @@ class Platform:
     def _warm_up(self, needed: Sequence[Future[None]], report: Report) -> None:
         if any(part.exception() for part in needed):
             return
-        report(warm_up.NAME, "loading")
-        try:
-            warm_up.run(self.state_dir, self.project_dir, self._child_environment(), self._log(warm_up.NAME))
-        except PlatformError as error:
-            report(warm_up.NAME, f"failed, and the first runs will be slow: {error.message}")
-        else:
-            report(warm_up.NAME, "ready")
+        report(WARM_UP, "loading")
+        # -P: a module of the folder in which the command was called must not hide one of the library's
+        command = [sys.executable, "-P", "-m", "tidegate_local.warm_up", str(self.state_dir), str(self.project_dir)]
+        log = self._log(WARM_UP)
+        why = run_to_end(command, env=self._child_environment(), log=log, timeout_s=WARM_UP_S)
+        report(WARM_UP, "ready" if why is None else f"failed, and the first runs will be slow: {why} (see {log})")
 
     def _up_one(self, server: Server, report: Report) -> None:
         with _reported(server.name, "starting", "running", report):

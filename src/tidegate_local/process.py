@@ -252,6 +252,28 @@ class Server:
             return "it wrote no log"
 
 
+def run_to_end(
+    command: Sequence[str], *, env: Mapping[str, str], cwd: Path | None = None, log: Path, timeout_s: float
+) -> str | None:
+    """Run a program whose output goes to a log, and wait for its end; why it failed, None where it did not."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("wb") as output:
+        try:
+            ended = subprocess.run(  # noqa: S603
+                list(command),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                timeout=timeout_s,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it took more than {timeout_s:.0f} s"
+    return None if ended.returncode == 0 else last_meaningful_line(log.read_text(errors="replace"))
+
+
 def members(identity: ProcessId) -> list[psutil.Process]:
     """The living processes of a server: itself, its session, and all their descendants."""
     if identity.pid_is_reused():

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from tidegate.core.config.names import WARM_UP_TOPIC
-from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
-from tidegate_local import warm_up, warm_up_loads
-from tidegate_local.platform import Platform
+from tidegate_local import warm_up
+from tidegate_local.platform import WARM_UP, Platform
 from tidegate_local.topics import create_topic
 
 
@@ -22,7 +19,7 @@ def topics(platform: Platform) -> set[str]:
 
 
 def test_a_warm_up_does_every_load_and_leaves_no_topic_no_table_and_no_file(
-    platform: Platform, spark: SparkSession, kafka: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    platform: Platform, spark: SparkSession, kafka: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each load says in its result that it read its records; otherwise nothing was compiled.
 
@@ -43,17 +40,13 @@ def test_a_warm_up_does_every_load_and_leaves_no_topic_no_table_and_no_file(
     namespaces = spark.sql("SHOW NAMESPACES IN lake").collect()
     warehouse = sorted((platform.state_dir / "lake").rglob("*"))
     create_topic(kafka, WARM_UP_TOPIC, 1)
-    warm_up.run(platform.state_dir, platform.project_dir, platform._child_environment(), tmp_path / "log")
+    reported: list[str] = []
+    platform._warm_up([], lambda _, state: reported.append(state))
+    assert reported == ["loading", "ready"]
     assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
-    warm_up_loads.warm_up(platform)
-    assert read == [warm_up_loads.PARTITIONS * warm_up_loads.RECORDS] * warm_up_loads.LOADS
+    warm_up.warm_up(platform)
+    assert read == [warm_up.PARTITIONS * warm_up.RECORDS] * warm_up.LOADS
     assert wait_until(lambda: WARM_UP_TOPIC not in topics(platform), 10.0)
     assert spark.sql("SHOW NAMESPACES IN lake").collect() == namespaces
     assert sorted((platform.state_dir / "lake").rglob("*")) == warehouse
-    assert not (platform.state_dir / "spark" / warm_up.NAME).exists()
-
-
-def test_a_warm_up_that_fails_says_why(platform: Platform, tmp_path: Path) -> None:
-    """The error names the log and that nothing has to be done."""
-    with pytest.raises(PlatformError, match=r"could not be warmed up: .*No platform was started.*Nothing has to be done"):
-        warm_up.run(tmp_path / "nothing", tmp_path, platform._child_environment(), tmp_path / "log")
+    assert not (platform.state_dir / "spark" / WARM_UP).exists()

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
 from tidegate.core.model.errors import PlatformError
-from tidegate_local import airflow, broker, sockets, spark_connect, warm_up
+from tidegate_local import airflow, broker, sockets, spark_connect
 from tidegate_local.platform import PARTS, Platform
 from tidegate_local.sockets import PORTS
 
@@ -114,32 +113,33 @@ def test_a_child_finds_the_platform_by_its_environment(tmp_path: Path, monkeypat
 
 
 @pytest.mark.parametrize(
-    ("server", "raised", "said"),
+    ("server", "why", "said"),
     [
         (None, None, ["loading", "ready"]),
-        (None, PlatformError("away"), ["loading", "failed, and the first runs will be slow: away"]),
+        (None, "away", ["loading", "failed, and the first runs will be slow: away (see warm-up.log)"]),
         (PlatformError("Spark did not start"), None, []),
     ],
 )
 def test_a_warm_up_that_fails_is_reported_and_not_raised(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Exception | None, raised: Exception | None, said: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Exception | None, why: str | None, said: list[str]
 ) -> None:
     """Everything is up all the same; a server that did not start is what `up` raises, and nothing is warmed up."""
-    monkeypatch.setattr(warm_up, "run", mock.Mock(side_effect=raised))
+    monkeypatch.setattr("tidegate_local.platform.run_to_end", lambda *_, **__: why)
     started: Future[None] = Future()
     started.set_exception(server) if server else started.set_result(None)
     reported: list[tuple[str, str]] = []
     Platform(tmp_path, tmp_path)._warm_up([started], lambda phase, state: reported.append((phase, state)))
-    assert reported == [("warm-up", state) for state in said]
+    assert [(phase, state.replace(f"{tmp_path}/logs/", "")) for phase, state in reported] == [("warm-up", s) for s in said]
 
 
 def test_a_warm_up_imports_nothing_of_the_folder_that_it_is_called_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A project may have modules of any name. Where the state is a file, nothing else can run."""
+    """A project may have modules of any name. Here no platform was started, which is what is reported."""
     (tmp_path / "secrets.py").write_text("raise RuntimeError('a module of the project')")
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(PlatformError) as told:
-        warm_up.run(tmp_path / "secrets.py", tmp_path, os.environ, tmp_path / "log")
-    assert "a module of the project" not in str(told.value)
+    reported: list[str] = []
+    Platform(tmp_path / "state", tmp_path)._warm_up([], lambda _, state: reported.append(state))
+    assert "No platform was started" in reported[-1]
+    assert "a module of the project" not in (tmp_path / "state" / "logs" / "warm-up.log").read_text()
 
 
 def test_everything_listens_on_the_loopback(tmp_path: Path) -> None:
