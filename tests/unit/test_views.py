@@ -111,7 +111,7 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     assert shown(batch_of(changed(SAVED, rate=rate), cursor, loads, {"r3": "scheduled"})) == (
         {"seq": 3, "replay": None, "state": "committed", "run_id": "r3", "rows": 15, "seconds": 0.0, "transform": "v3"}
         | {"committed_at_ms": 5, "adopted_from": None, "why": ["cursor to log end"], "who": "scheduled", "planned_at_ms": 9}
-        | {"limits": {}, "rate": rate.to_json(), "timing": TIMING.to_json(), "load": None}
+        | {"limits": {}, "rate": asdict(rate), "timing": TIMING.to_json(), "load": None}
         | {"loads": [load | {"transform": "v1"}, load | {"transform": "v3"}], "explained": explained}
         | {"replays": [load | {"transform": "v2", "dag_id": "p__replay", "partitions": parts}]}
         | {"partitions": [{**part, **reason} for part, reason in zip(parts, why, strict=True)]}

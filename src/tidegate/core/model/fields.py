@@ -68,6 +68,11 @@ def held(kind: type[Any]) -> dict[str, Any]:
     return {"held": kind}
 
 
+def nested(kind: type[Any]) -> dict[str, Any]:
+    """The metadata of a field with a dataclass of this kind, whose fields are an object of their own."""
+    return form(fields_to_json, lambda value: fields_from_json(kind, value))
+
+
 def optional(known: Mapping[str, Any]) -> dict[str, Any]:
     """The metadata of a field that has this form, or is None."""
     return form(

@@ -8,12 +8,10 @@ overhead only lessens the time that is left for records.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
 from tidegate.core.model.counts import check_count
-from tidegate.core.model.fields import fields_from_json, fields_to_json
 from tidegate.core.rates.cost import check_cost, shown
 from tidegate.core.rates.policy import MOST_RATE, MOST_RECORDS, check_interval, check_number
 
@@ -159,6 +157,9 @@ class Resources:
         cores: of each executor, or of the server.
         pieces: Spark tasks that the load is cut into, at least; None where that is left to Spark.
         reason: what they follow from.
+
+    Raises:
+        RequestError: a number is below 1, or not whole.
     """
 
     executors: int | None
@@ -166,6 +167,12 @@ class Resources:
     pieces: int | None
     _: KW_ONLY
     reason: str
+
+    def __post_init__(self) -> None:
+        check_count("cores", self.cores, least=1)
+        for name, number in (("executors", self.executors), ("pieces", self.pieces)):
+            if number is not None:
+                check_count(name, number, least=1)
 
     @property
     def total_cores(self) -> int:
@@ -178,25 +185,6 @@ class Resources:
         if self.executors is not None:
             return f"{self.executors} executor{'s' if self.executors > 1 else ''} of {of}: {self.reason}"
         return f"{'' if self.pieces is None else f'at least {self.pieces} Spark tasks on '}{of}: {self.reason}"
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Resources:
-        """The inverse of `to_json`.
-
-        Raises:
-            KeyError, TypeError: the value has another shape.
-            RequestError: a number is below 1, or not whole.
-        """
-        read = fields_from_json(Resources, value)
-        for name in ("executors", "cores", "pieces"):
-            number = getattr(read, name)
-            if number is not None or name == "cores":
-                check_count(name, number, least=1)
-        return read
 
 
 def executors_for(

@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
-from tidegate.core.model.counts import is_whole
-from tidegate.core.model.fields import fields_from_json, fields_to_json
+from tidegate.core.model.counts import check_count
 from tidegate.core.model.times import past
 from tidegate.core.rates.policies import AimingPolicy, make_rate_policy
 from tidegate.core.rates.policy import TIMES, BatchTiming, RatePolicy, is_number
@@ -28,6 +27,10 @@ class RateBound:
         reset: why the policy started anew with this batch; None where it did not.
         limiting: whether the bound is what ended the batch: more records waited.
         applied: whether it was applied; not where a trigger asks for a range of its own.
+
+    Raises:
+        RequestError: the bound is no whole number from 1.
+        ValueError: the terms are no numbers by name.
     """
 
     policy: str
@@ -38,6 +41,11 @@ class RateBound:
     limiting: bool = False
     applied: bool = True
 
+    def __post_init__(self) -> None:
+        check_count("records", self.records, least=1)
+        if not isinstance(self.terms, Mapping) or not all(map(is_number, self.terms.values())):
+            raise ValueError(f"the terms of a bound must be numbers by name, not {self.terms!r}")
+
     def __str__(self) -> str:
         """One line for people."""
         terms = "".join(f", {name} {value:.4g}" for name, value in self.terms.items())
@@ -45,24 +53,6 @@ class RateBound:
         effect = effect if self.applied else "not applied, since the run was triggered for a range of its own"
         anew = "" if self.reset is None else f"; started anew: {self.reset}"
         return f"{self.policy} allows {self.records:,} records{terms}; {effect}{anew}"
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return fields_to_json(self)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> RateBound:
-        """The inverse of `to_json`.
-
-        Raises:
-            KeyError, TypeError, ValueError: the value has another shape.
-        """
-        read = fields_from_json(RateBound, value)
-        if not is_whole(read.records, 1):
-            raise ValueError(f"a bound must be a whole number from 1, not {read.records!r}")
-        if not isinstance(read.terms, Mapping) or not all(map(is_number, read.terms.values())):
-            raise ValueError(f"the terms of a bound must be numbers by name, not {read.terms!r}")
-        return read
 
 
 @dataclass(frozen=True)

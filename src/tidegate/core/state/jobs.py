@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.pipeline import Maintenance, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
-from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, fields_from_json, fields_to_json, form, held, optional
+from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, form, held, nested, optional
 from tidegate.core.model.hours import Span
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import ISOLATION_LEVELS
@@ -22,7 +21,7 @@ COLD_S = 120
 """Seconds for which a Spark application counts as cold: its first loads take longer, since it loads and compiles its code."""
 
 
-LAYOUT = form(fields_to_json, partial(fields_from_json, Layout))
+LAYOUT = nested(Layout)
 SPLIT = optional(form(asdict, lambda limits: Split(**limits)))
 
 
@@ -136,7 +135,7 @@ class LoadResult(Record):
         return self.spark_age_s is not None and self.spark_age_s < COLD_S
 
 
-MAINTENANCE = form(fields_to_json, partial(fields_from_json, Maintenance))
+MAINTENANCE = nested(Maintenance)
 
 
 @dataclass(frozen=True, slots=True)

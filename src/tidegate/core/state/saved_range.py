@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 
-from tidegate.core.model.fields import MAPPING, OFFSETS, Record, form, held, named, optional
+from tidegate.core.model.fields import MAPPING, OFFSETS, Record, form, held, named, nested, optional
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.rates.advice import Resources
 from tidegate.core.rates.control import RateBound
@@ -76,7 +76,7 @@ class Why:
 
     decisions: tuple[Decision, ...] = field(default=(), metadata=REASONS)
     limits: Mapping[str, Any] = field(default_factory=dict, metadata=MAPPING)
-    rate: RateBound | None = field(default=None, metadata=optional(form(RateBound.to_json, RateBound.from_json)))
+    rate: RateBound | None = field(default=None, metadata=optional(nested(RateBound)))
     adopted_from: str | None = None
 
 
@@ -99,7 +99,7 @@ class SavedRange(Record):
     retired: tuple[TopicPartition, ...] = field(default=(), metadata=PARTITIONS)
     remaining: int = field(default=0, metadata=COUNT)
     head: int | None = None
-    resources: Resources | None = field(default=None, metadata=optional(form(Resources.to_json, Resources.from_json)))
+    resources: Resources | None = field(default=None, metadata=optional(nested(Resources)))
 
     def adopted_by(self, run_id: str) -> SavedRange:
         """The same plan, of a run that takes it over."""
