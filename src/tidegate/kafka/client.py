@@ -131,9 +131,6 @@ class Admin:
         """End the client and its threads, here and now. Harmless when it has ended."""
         self.client.__exit__(None, None, None)
 
-    def __repr__(self) -> str:
-        return f"Admin({self.servers})"
-
     def answer(self, future: Future[Any], topic: str, operation: str = "Describe") -> Any:
         """What the broker answers about `topic`, or about a group; `operation` is what was asked, as ACLs name it.
 

@@ -110,37 +110,34 @@ async def serve(
         await delivers.close()
 
 
+@dataclass(eq=False)
 class _Supervisor:
     """One run of one instance."""
 
-    def __init__(
-        self,
-        source: RecordSource,
-        lease: Lease,
-        *,
-        sender: Sender,
-        stop: asyncio.Event,
-        tell: Callable[[str], None],
-    ) -> None:
-        self._source = source
-        self._lease = lease
-        self._stop = stop
-        self._tell = tell
+    source: RecordSource
+    lease: Lease
+    _: KW_ONLY
+    sender: Sender
+    stop: asyncio.Event
+    tell: Callable[[str], None]
+
+    def __post_init__(self) -> None:
+        lease, loop = self.lease, asyncio.get_running_loop()
         self._restarts = Restarts()
         self._state = State.INITIALIZED
         self._told: dict[str, float] = {}
         self._closing: asyncio.Future[None] | None = None
-        self._looked: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._failure: asyncio.Future[TidegateError] = asyncio.get_running_loop().create_future()
+        self._looked: asyncio.Future[None] = loop.create_future()
+        self._failure: asyncio.Future[TidegateError] = loop.create_future()
         self._intake = Intake(
             lease.receiver,
             lease.instance,
             lease.host,
-            sender=sender,
+            sender=self.sender,
             report=self._report,
-            resumes=source.resumes,
+            resumes=self.source.resumes,
         )
-        source.attach(self._intake, self._failed)
+        self.source.attach(self._intake, self._failed)
 
     async def run(self, watch: Callable[[Status], object], downstream: Callable[[], Heard] | None) -> LeaseReport:
         """As `serve`."""
@@ -156,7 +153,7 @@ class _Supervisor:
             for task in (shown, listening, end, delivery):
                 task.cancel()
             await asyncio.gather(shown, listening, end, delivery, return_exceptions=True)
-            await self._source.end_tasks()
+            await self.source.end_tasks()
         return replace(self._intake.counts)
 
     async def _show(self, watch: Callable[[Status], object]) -> None:
@@ -198,10 +195,10 @@ class _Supervisor:
             looks.shutdown(wait=False, cancel_futures=True)
 
     async def _wait_for_end(self) -> None:
-        left_s = self._lease.until_s - time.time()
+        left_s = self.lease.until_s - time.time()
         if left_s > 0:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), left_s)
+                await asyncio.wait_for(self.stop.wait(), left_s)
 
     async def _live(self, end: asyncio.Task[None]) -> None:
         """Open the source again and again, until the lease ends."""
@@ -222,45 +219,45 @@ class _Supervisor:
                 if not await _first(self._closing, end):
                     return
             delay_s = self._restarts.delay_s(failures, random.random())  # noqa: S311 - jitter
-            self._tell(f"{self._intake.name} starts again in {delay_s:.1f} s")
+            self.tell(f"{self._intake.name} starts again in {delay_s:.1f} s")
             await asyncio.wait({end}, timeout=delay_s)
             self._intake.counts.restarts += not end.done()
 
     async def _open(self, end: asyncio.Task[None]) -> bool:
         """Open the source; False: the lease ended meanwhile. An error is put where failures are."""
         self._failure = asyncio.get_running_loop().create_future()
-        opening = asyncio.ensure_future(self._source.on_start())
+        opening = asyncio.ensure_future(self.source.on_start())
         if not await _first(opening, end):
             await _cancelled(opening)
             return False
         error = asyncio.CancelledError() if opening.cancelled() else opening.exception()
         if error is not None:
             self._failed(as_error("the source cannot be opened", error))
-            await self._source.end_tasks()
+            await self.source.end_tasks()
         else:
             self._move(Event.START)
         return True
 
     async def _close(self) -> None:
         try:
-            async with asyncio.timeout(self._lease.receiver.drain):
-                await self._source.on_stop()
+            async with asyncio.timeout(self.lease.receiver.drain):
+                await self.source.on_stop()
         except Exception as error:  # noqa: BLE001 - whatever a receiver raises, its records are delivered
             self._report(as_error("the source cannot be closed", error))
         finally:  # also where it raises what it has cancelled itself
-            await self._source.end_tasks()
+            await self.source.end_tasks()
 
     async def _drain(self, delivery: asyncio.Task[None]) -> None:
         """Close the source, and deliver what it has stored, for as long as the drain may take."""
-        until_s = time.monotonic() + self._lease.receiver.drain
+        until_s = time.monotonic() + self.lease.receiver.drain
         if self._state is State.STARTED:
             self._closing = asyncio.ensure_future(self._close())
         self._move(Event.STOP)
         self._intake.hurry()
         if self._closing is not None:
-            await asyncio.wait({self._closing}, timeout=self._lease.receiver.drain)
+            await asyncio.wait({self._closing}, timeout=self.lease.receiver.drain)
             await _cancelled(self._closing)
-        await self._source.end_tasks()
+        await self.source.end_tasks()
         self._intake.close()
         await asyncio.wait({delivery}, timeout=max(0.0, until_s - time.monotonic()))
         if not delivery.done():
@@ -269,7 +266,7 @@ class _Supervisor:
         if lost := self._intake.counts.undelivered:
             self._report(
                 NotDelivered(
-                    f"{lost} records were not acknowledged within the drain of {self._lease.receiver.drain:g} s",
+                    f"{lost} records were not acknowledged within the drain of {self.lease.receiver.drain:g} s",
                     fix="See the broker's log; lengthen the drain, or let the sender send them again",
                     records=lost,
                 )
@@ -288,11 +285,11 @@ class _Supervisor:
         if now_s - self._told.get(error.message, -TELL_AGAIN_S) >= TELL_AGAIN_S:
             self._told = {text: at_s for text, at_s in self._told.items() if now_s - at_s < TELL_AGAIN_S}
             self._told[error.message] = now_s
-            self._tell(f"{self._intake.name}: {error}")
+            self.tell(f"{self._intake.name}: {error}")
 
     def _move(self, event: Event) -> None:
         self._state = after(self._state, event)
-        self._tell(f"{self._intake.name} is {self._state}")
+        self.tell(f"{self._intake.name} is {self._state}")
 
 
 async def _first(wanted: asyncio.Future[Any], end: asyncio.Future[None]) -> bool:
