@@ -7,7 +7,7 @@ A receiver is of one of four kinds, or of a class of one's own. What belongs to 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import ClassVar, Literal
 
 from tidegate.core.config import values
@@ -33,6 +33,7 @@ class Listen(Settings):
     """Address to listen at. Beyond the loopback, TLS and proof of who sends are required."""
     max_connections: values.Connections | None = None
     """Most connections of an instance. The default is 1000 for http and 200 for tcp_server."""
+    _: KW_ONLY
     idle: values.Poll = 60
     """A connection that is silent for this long is closed."""
 
@@ -47,6 +48,7 @@ class Http(Settings):
     """Largest body of a request."""
     idempotency_header: values.Header = "Idempotency-Key"
     """Request header with the key by which a pipeline can drop what a sender repeats."""
+    _: KW_ONLY
     idempotency_field: values.FieldName | None = None
     """Field of each JSON record, a text or a number, that is the key if the request does not have the header."""
 
@@ -114,6 +116,7 @@ class ReceiverBackpressure(Settings):
     max_backlog: values.Records | None = None
     """watermark and credit (required): records of the topic that may wait for the pipeline, which loads at most this many a
     run."""
+    _: KW_ONLY
     high: values.Share | None = None
     """watermark: share of the backlog, or of a buffer, at which all stop. The default is 0.9."""
     low: values.Share | None = None
@@ -152,6 +155,7 @@ class Workers(Settings):
     """Number of workers on these queues when all are up."""
     share: values.Share = 0.8
     """Share of them that must be up before instances are placed."""
+    _: KW_ONLY
     wait: values.Pause = 60
     """Longest wait for them; then the run continues with those that are up."""
 
@@ -177,6 +181,7 @@ class Receiver(Settings):
     your own."""
     topic: values.Topic
     """Topic that the records land in."""
+    _: KW_ONLY
     connection: values.Connection = "kafka_default"
     """Airflow connection of the brokers. Its extra has settings of librdkafka."""
     listen: OptionalSection[Listen] = None
