@@ -89,6 +89,11 @@ def test_each_difference_is_the_sql_that_ends_it() -> None:
         "ALTER TABLE lake.a.b SET TBLPROPERTIES ('y' = '2')",
         "ALTER TABLE lake.a.b SET TBLPROPERTIES ('format-version' = '3')",
     ]
+    odd = Layout(partition_by=("bucket(4, maß.größe)",), sort_by=("größe desc",))
+    assert odd.changes(Layout(), "lake.a.b") == [
+        "ALTER TABLE lake.a.b ADD PARTITION FIELD bucket(4, `maß`.`größe`)",
+        "ALTER TABLE lake.a.b WRITE LOCALLY ORDERED BY `größe` desc",
+    ]
     assert held.changes(said, "lake.a.b")[2] == "ALTER TABLE lake.a.b WRITE UNORDERED"
 
 

@@ -58,10 +58,18 @@ class PartitionField(NamedTuple):
         return PartitionField(found["cut_of"], found["cut"], int(found["width"]))
 
     def __str__(self) -> str:
-        """As SQL and files have it."""
+        """As files have it."""
+        return self._of(self.column)
+
+    @property
+    def sql(self) -> str:
+        """As SQL has it."""
+        return self._of(sql_name(self.column))
+
+    def _of(self, column: str) -> str:
         if self.transform == "identity":
-            return self.column
-        return f"{self.transform}({'' if self.width is None else f'{self.width}, '}{self.column})"
+            return column
+        return f"{self.transform}({'' if self.width is None else f'{self.width}, '}{column})"
 
 
 OWN_FIELDS = frozenset({PartitionField(TOPIC), PartitionField(PARTITION)})
@@ -89,9 +97,18 @@ class SortField(NamedTuple):
         return SortField(found["column"], descending, not descending if found["nulls"] is None else found["nulls"] == "first")
 
     def __str__(self) -> str:
-        """As SQL and files have it, without what is the default."""
+        """As files have it, without what is the default."""
+        return self.column + self._way
+
+    @property
+    def sql(self) -> str:
+        """As SQL has it, whose defaults are the same."""
+        return sql_name(self.column) + self._way
+
+    @property
+    def _way(self) -> str:
         nulls = "" if self.nulls_first is not self.descending else f" nulls {'first' if self.nulls_first else 'last'}"
-        return f"{self.column}{' desc' if self.descending else ''}{nulls}"
+        return f"{' desc' if self.descending else ''}{nulls}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +126,8 @@ class Layout:
     @property
     def order(self) -> str:
         """How rows are sorted within a file, as the SQL `ALTER TABLE … WRITE` says it."""
-        return f"LOCALLY ORDERED BY {', '.join(self.sort_by)}" if self.sort_by else "UNORDERED"
+        fields = ", ".join(SortField.parse(one).sql for one in self.sort_by)
+        return f"LOCALLY ORDERED BY {fields}" if fields else "UNORDERED"
 
     def changes(self, held: Layout, table: str) -> list[str]:
         """What of a table is not as this layout says: each as the SQL that changes it, for the files that are written later.
@@ -119,8 +137,9 @@ class Layout:
             table: its name.
         """
         alter = f"ALTER TABLE {table}"
-        changes = [f"{alter} DROP PARTITION FIELD {one}" for one in _beyond(held.partition_by, self.partition_by)]
-        changes += [f"{alter} ADD PARTITION FIELD {one}" for one in _beyond(self.partition_by, held.partition_by)]
+        dropped, added = _beyond(held.partition_by, self.partition_by), _beyond(self.partition_by, held.partition_by)
+        changes = [f"{alter} DROP PARTITION FIELD {PartitionField.parse(one).sql}" for one in dropped]
+        changes += [f"{alter} ADD PARTITION FIELD {PartitionField.parse(one).sql}" for one in added]
         if [one.lower() for one in self.sort_by] != [one.lower() for one in held.sort_by]:
             changes.append(f"{alter} WRITE {self.order}")
         wanted = dict(self.properties)
@@ -138,6 +157,11 @@ def _beyond(fields: Iterable[str], others: Iterable[str]) -> list[str]:
     """Those that are not among the others; names of columns are compared without case."""
     known = {one.lower() for one in others}
     return [one for one in fields if one.lower() not in known]
+
+
+def sql_name(column: str) -> str:
+    """The name of a column, or of a field inside it, as SQL takes it: bare where that is enough, since people copy it."""
+    return ".".join(part if part.isascii() else f"`{part}`" for part in column.split("."))
 
 
 def sql_text(of: str) -> str:

@@ -110,13 +110,13 @@ class IcebergReader:
         from pyiceberg.table.sorting import NullOrder, SortDirection  # noqa: PLC0415 - slow to import
 
         name = loaded.schema().find_column_name
-        fields = [f"{name(field.source_id)} {field.transform}" for field in loaded.spec().fields]
+        fields = [_partition_field(str(name(of.source_id)), str(of.transform)) for of in loaded.spec().fields]
         order = [
             SortField(str(name(of.source_id)), of.direction is SortDirection.DESC, of.null_order is NullOrder.NULLS_FIRST)
             for of in loaded.sort_order().fields
         ]
         return Layout(
-            partition_by=tuple(str(of) for field in fields if (of := _partition_field(field)) not in OWN_FIELDS),
+            partition_by=tuple(str(field) for field in fields if field not in OWN_FIELDS),
             sort_by=tuple(map(str, order)),
             properties=loaded.properties,
             format_version=loaded.format_version,
@@ -131,9 +131,8 @@ class IcebergReader:
         return self.history(table, expired=True).receipts(pipeline)
 
 
-def _partition_field(column_and_transform: str) -> PartitionField:
-    """Of `name transform`, as PyIceberg writes it: identity, day, bucket[16]."""
-    column, _, transform = column_and_transform.rpartition(" ")
+def _partition_field(column: str, transform: str) -> PartitionField:
+    """By the transform as PyIceberg writes it: identity, day, bucket[16]."""
     kind, _, width = transform.rstrip("]").partition("[")
     units = {"year", "month", "day", "hour"}
     return PartitionField(column, f"{kind}s" if kind in units else kind, int(width) if width else None)

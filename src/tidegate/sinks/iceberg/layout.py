@@ -10,6 +10,7 @@ from tidegate.core.config.layout import Layout, PartitionField, SortField, sql_t
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.formats.columns import quoted
 from tidegate.sinks.columns import sql_type
+from tidegate.sinks.iceberg.receipts import quoted as table_name
 
 _TIMES = ("timestamp", "timestamp_ntz")
 _TAKEN = {
@@ -34,22 +35,13 @@ def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[s
         properties: what the table has beside those of the layout, which take precedence.
     """
     columns = ", ".join(f"{quoted(f.name)} {sql_type(f.dataType)}" for f in schema.fields)
-    fields = ", ".join([*map(_partition_sql, map(PartitionField.parse, layout.partition_by)), *map(quoted, own)])
+    fields = ", ".join([*(PartitionField.parse(one).sql for one in layout.partition_by), *own])
     # A task that writes into many partitions keeps one file open at a time, of rows that it has sorted by partition.
     open_files = {"write.spark.fanout.enabled": "false"} if layout.partition_by else {}
     held = {**properties, **open_files, **layout.properties, "format-version": str(layout.format_version)}
     listed = ", ".join(f"{sql_text(key)} = {sql_text(value)}" for key, value in held.items())
     by = f" PARTITIONED BY ({fields})" if fields else ""
-    return f"CREATE TABLE {_name(table)} ({columns}) USING iceberg{by} TBLPROPERTIES ({listed})"
-
-
-def order_rows(table: str, layout: Layout) -> str:
-    """The SQL that sets the order of the rows within a file."""
-    fields = (
-        f"{_name(of.column)} {'DESC' if of.descending else 'ASC'} NULLS {'FIRST' if of.nulls_first else 'LAST'}"
-        for of in map(SortField.parse, layout.sort_by)
-    )
-    return f"ALTER TABLE {_name(table)} WRITE LOCALLY ORDERED BY {', '.join(fields)}"
+    return f"CREATE TABLE {table_name(table)} ({columns}) USING iceberg{by} TBLPROPERTIES ({listed})"
 
 
 def check_layout(schema: StructType, layout: Layout, *, table: str, transform: str) -> None:
@@ -88,14 +80,3 @@ def _type_of(schema: StructType, column: str) -> DataType | None:
             return None
         of = inner[part]
     return of
-
-
-def _partition_sql(of: PartitionField) -> str:
-    name = _name(of.column)
-    if of.transform == "identity":
-        return name
-    return f"{of.transform}({name})" if of.width is None else f"{of.transform}({of.width}, {name})"
-
-
-def _name(of: str) -> str:
-    return ".".join(map(quoted, of.split(".")))

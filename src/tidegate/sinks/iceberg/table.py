@@ -44,7 +44,7 @@ from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import check_columns, check_schema
 from tidegate.sinks.failures import condition_of, first_line
-from tidegate.sinks.iceberg.layout import check_layout, create_table, order_rows
+from tidegate.sinks.iceberg.layout import check_layout, create_table
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
     by_others,
@@ -171,7 +171,7 @@ class IcebergTable:
             raise
         if layout.sort_by:
             try:
-                self.spark.sql(order_rows(self.name, layout))
+                self.spark.sql(f"ALTER TABLE {quoted(self.name)} WRITE {layout.order}")
             except Exception as error:  # noqa: BLE001 - it needs Iceberg's SQL extensions, which a load does not
                 log.warning(UNSORTED, self.name, first_line(str(error)))
         return True
