@@ -160,7 +160,7 @@ def airflow(home: Home, steps: list[list[str]], platform: Platform) -> Iterator[
     for step in steps:
         if step[:3] == ["airflow", "connections", "add"]:
             command = [values.get(word, word).replace("HOST:9092", platform.bootstrap_servers) for word in step]
-            token = ["--conn-password", str(spark["password"])] if "spark_connect" in step else []
+            token = [f"--conn-password={spark['password']}"] if "spark_connect" in step else []
             home.run(*command, *token)
     try:
         for server in started:
