@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import random
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -71,23 +71,33 @@ def measure(batches: int, records: int, days: int, rounds: int, folder: Path) ->
             bounds = [day.isoformat() for day in (wanted, wanted + timedelta(days=1))]
             queries = {"a day": f"at >= '{bounds[0]}' and at < '{bounds[1]}'", "a key": "customer = 7", "all": "customer >= 0"}
             found: dict[str, dict[str, float]] = {}
-            for name, job in jobs.items():
+            for name in jobs:
                 found[name] = {"load, s": statistics.median(loads[name])}
-                found[name] |= {f"{query}, files": opened(job, condition) for query, condition in queries.items()}
-            for query, condition in queries.items():
-                turns = {name: partial(ask, spark, job.table, condition) for name, job in jobs.items()}
-                add(found, f"{query}, s", stage.alternate(turns))
+            ask_all(stage, spark, jobs, queries, found, "")
             for replay, begins in (("aligned replay", 0), ("unaligned replay", each // 2)):
                 # each time another place: what was cut once is aligned from then on
                 turns = {name: partial(again, stage, spark, job, count(begins, 2 * each), each) for name, job in jobs.items()}
                 add(found, f"{replay}, s", stage.alternate(turns))
-            for name, job in jobs.items():
+            for job in jobs.values():
                 compact(spark, job.table, Maintenance())
-                found[name] |= {f"merged, {query}, files": opened(job, condition) for query, condition in queries.items()}
-            for query, condition in queries.items():
-                turns = {name: partial(ask, spark, job.table, condition) for name, job in jobs.items()}
-                add(found, f"merged, {query}, s", stage.alternate(turns))
+            ask_all(stage, spark, jobs, queries, found, "merged, ")
     return {name: {what: round(value, 3) for what, value in measures.items()} for name, measures in found.items()}
+
+
+def ask_all(
+    stage: Stage,
+    spark: SparkSession,
+    jobs: Mapping[str, LoadJob],
+    queries: Mapping[str, str],
+    found: dict[str, dict[str, float]],
+    of: str,
+) -> None:
+    """The files that each query opens in each table, and its seconds; `of` says in which state the tables are."""
+    for query, condition in queries.items():
+        for name, job in jobs.items():
+            found[name][f"{of}{query}, files"] = opened(job, condition)
+        turns = {name: partial(ask, spark, job.table, condition) for name, job in jobs.items()}
+        add(found, f"{of}{query}, s", stage.alternate(turns))
 
 
 def add(found: dict[str, dict[str, float]], what: str, samples: Samples) -> None:

@@ -72,23 +72,9 @@ def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
                 },
             ],
         ),
-        "from_time": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            pattern=TIME,
-            section=WHAT,
-            title="From time",
-            description="Replay from the first record with this timestamp or a later one.",
-        ),
-        "until_time": Param(
-            None,
-            type=["null", "string"],
-            format="date-time",
-            pattern=TIME,
-            section=WHAT,
-            title="Until time",
-            description="Replay up to the first record (exclusive) with this timestamp or a later one. Empty: the cursor.",
+        "from_time": _time("From time", "Replay from the first record with this timestamp or a later one."),
+        "until_time": _time(
+            "Until time", "Replay up to the first record (exclusive) with this timestamp or a later one. Empty: the cursor."
         ),
         "batches": _text("Batches", "One batch, `12`, or the first and the last, `12..18`.", f"^{BATCHES.pattern}$"),
         "run": _text("DAG run", f"The id of a run of `{pipeline.name}`. Its batch is replayed."),
@@ -131,6 +117,11 @@ def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
             description="Leave out records that Kafka no longer retains; their rows stay. Otherwise the replay is refused.",
         ),
     }
+
+
+def _time(title: str, description: str) -> Param:
+    kinds = ["null", "string"]
+    return Param(None, type=kinds, format="date-time", pattern=TIME, section=WHAT, title=title, description=description)
 
 
 def _text(title: str, description: str, pattern: str | None = None, section: str = WHAT) -> Param:

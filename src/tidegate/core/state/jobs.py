@@ -21,7 +21,6 @@ COLD_S = 120
 """Seconds for which a Spark application counts as cold: its first loads take longer, since it loads and compiles its code."""
 
 
-LAYOUT = nested(Layout)
 SPLIT = optional(form(asdict, lambda limits: Split(**limits)))
 
 
@@ -87,7 +86,7 @@ class LoadJob(Record):
     attempt: str | None = None
     create: bool = True
     sink: str = ICEBERG.name
-    layout: Layout = field(default=Layout(), metadata=LAYOUT)
+    layout: Layout = field(default=Layout(), metadata=nested(Layout))
     shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE)
     formerly: tuple[str, ...] = field(default=(), metadata=TUPLE)
     refused: dict[str, Any] | None = field(default=None, metadata=optional(MAPPING))
