@@ -70,7 +70,6 @@ def test_pauses_double_up_to_the_longest_and_never_pass_the_deadline(
 
 
 def test_what_is_not_an_absence_is_raised_at_once() -> None:
-    """Nothing is waited for then, nor with `for_s` 0, nor where `waits_for` is false."""
     time = Time()
     with pytest.raises(TopicNotFound):
         time.patience(600).through(time.away(1, TopicNotFound))
@@ -97,7 +96,6 @@ def test_the_time_is_not_renewed_by_a_server_that_comes_and_goes() -> None:
 
 
 def test_one_server_after_the_other_is_told_apart() -> None:
-    """Each with its own two lines; the second pauses begin short again."""
     time = Time()
     patience, broker, spark = time.patience(600), time.away(7, BrokerUnavailable), time.away(20)
 
@@ -113,7 +111,6 @@ def test_one_server_after_the_other_is_told_apart() -> None:
 
 
 def test_what_the_sleep_raises_ends_the_waiting() -> None:
-    """A task that is stopped while it waits ends at once."""
     time = Time()
 
     def stopped(_: float) -> None:

@@ -124,14 +124,12 @@ def test_a_plan_says_what_is_read_and_why(cursor: Cursor, log: str, policy: dict
 def test_what_cannot_be_planned_is_refused(
     cursor: Cursor, log: str, policy: dict[str, Any], error: type[TidegateError], words: str
 ) -> None:
-    """With the valid bounds, or what to do. What the file leaves out is told from what is gone."""
     with pytest.raises(error, match=words) as caught:
         plan(cursor, log, **policy)
     assert error is not PartitionsLeftOut or not isinstance(caught.value, PartitionsDeleted)
 
 
 def test_watermarks_are_of_the_same_partitions() -> None:
-    """On both sides."""
     with pytest.raises(RequestError, match="different partitions"):
         Watermarks({P0: 0}, {})
 

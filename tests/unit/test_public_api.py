@@ -16,20 +16,17 @@ LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.starts
 
 
 def test_every_public_name_is_there_and_documented_and_no_other() -> None:
-    """`__all__` and `dir` list it."""
     assert [name for name in tidegate.__all__ if not inspect.getdoc(getattr(tidegate, name))] == []
     assert {*tidegate.__all__} <= {*dir(tidegate)}
     assert not hasattr(tidegate, "nothing")
 
 
 def test_importing_the_package_loads_nothing_else() -> None:
-    """A name costs its import when it is used."""
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["tidegate"]
 
 
 def test_public_values_are_ordered_and_half_open() -> None:
-    """Ranges and partitions."""
     assert tidegate.TopicPartition("a", 1) < tidegate.TopicPartition("a", 2) < tidegate.TopicPartition("b", 0)
     r = tidegate.OffsetRange("t", 0, 3, 5)
     assert (r.count, r.topic_partition) == (2, tidegate.TopicPartition("t", 0))
@@ -58,8 +55,6 @@ def test_public_functions_have_the_signatures_that_others_call() -> None:
 
 
 def test_public_classes_of_receivers_have_the_signatures_that_others_call() -> None:
-    """Constructors and methods, with their defaults."""
-
     def signature(called: object) -> str:
         parameters = inspect.signature(called).parameters.values()  # type: ignore[arg-type]
         return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters)
@@ -80,7 +75,6 @@ def test_public_classes_of_receivers_have_the_signatures_that_others_call() -> N
 
 
 def test_a_public_rate_policy_is_made_and_called_by_its_port() -> None:
-    """The port's methods, by the names that others call."""
     policy = tidegate.make_rate_policy({"policy": "fixed_point", "initial_records": 100}, interval_s=10)
     methods = {
         name: list(inspect.signature(getattr(tidegate.RatePolicy, name)).parameters)[1:]
@@ -92,7 +86,6 @@ def test_a_public_rate_policy_is_made_and_called_by_its_port() -> None:
 
 
 def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
-    """Every error is a `TidegateError`."""
     error = RequestError("no", fix="Do", field=1)
     assert isinstance(error, tidegate.TidegateError)
     assert (error.fix, error.fields, error.retryable) == ("Do", {"field": 1}, False)

@@ -77,7 +77,6 @@ def blocks(draw: st.DrawFn) -> list[MapBlock]:
 
 @given(blocks(), st.integers(1, 30))
 def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_blocks: list[MapBlock], columns: int) -> None:
-    """In order, within the same bounds; a block that spans a column stays as it is."""
     found = level_of_detail(given_blocks, columns)
     assert len(found) <= 2 * columns + 1
     assert sum(b.batches for b in found) == len(given_blocks)
@@ -89,7 +88,6 @@ def test_a_row_has_at_most_two_blocks_a_column_and_counts_each_batch_once(given_
 
 
 def test_a_block_of_several_batches_shows_what_needs_attention() -> None:
-    """And names a transform only where all have the same."""
     many = [MapBlock(n, n + 1, "committed", seqs=(n, n), batches=1, transform="v1") for n in range(100)]
     assert level_of_detail(many, 1) == (MapBlock(0, 100, "committed", seqs=(0, 99), batches=100, transform="v1"),)
     many[40] = MapBlock(40, 41, "planned", seqs=(40, 40), batches=1, transform=None)
@@ -120,7 +118,6 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
 
 
 def test_lost_offsets_are_shown_as_such() -> None:
-    """Those that retention took. Without the broker the map shows what is saved, and neither log nor pending offsets."""
     batches, lost = (entry(1, (0, 0, 10)), entry(2, (0, 20, 30))), [OffsetRange("t", 0, 10, 20)]
     view = a_map(*batches, cursor=cursor_of("p", 2, {A: 30}), lost=lost)
     assert shown(view) == [(0, 10, "committed"), (10, 20, "lost"), (20, 30, "committed")]
@@ -165,14 +162,12 @@ def test_a_topic_is_known_by_its_id_also_where_it_begins_later_than_the_former_o
 
 
 def test_the_partitions_that_are_the_furthest_behind_come_first() -> None:
-    """Those that no batch has read yet among them, by what their log holds."""
     log = Watermarks({A: 0, B: 900, C: 0}, {A: 20, B: 910, C: 16})
     rows = partition_rows(cursor_of("p", 1, {A: 5}), log)
     assert [(row.topic_partition, row.behind) for row in rows] == [(C, 16), (A, 15), (B, 10)]
 
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:
-    """Several as one carry all marks, and the rows of all over the time of all."""
     one, two = entry(1, (0, 0, 10), rows=20, loaded_ms=2000), entry(2, (0, 10, 20), rows=5, loaded_ms=500)
     one = replace(one, saved=changed(one.saved, decisions=(Decision(A, "recreated", "log end"),)))
     view = a_map(one, two, entry(3, (0, 20, 30)), cursor=cursor_of("p", 3, {A: 30}), marks={2: frozenset({"errors", "cold"})})
@@ -206,7 +201,6 @@ def test_on_the_axis_of_time_a_batch_lasts_from_its_plan_to_its_first_load() -> 
 
 @given(st.lists(st.tuples(st.integers(0, 500), st.integers(0, 9000), st.booleans()), max_size=60), st.integers(1, 20))
 def test_on_the_axis_of_time_each_batch_counts_once(given_batches: list[tuple[int, int, bool]], columns: int) -> None:
-    """Also where clocks went back, in at most two blocks a column."""
     batches = [
         timed(n, at_ms, at_ms - 5 + took_ms if loaded else None) for n, (at_ms, took_ms, loaded) in enumerate(given_batches)
     ]

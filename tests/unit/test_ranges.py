@@ -40,7 +40,6 @@ def offsets(ranges: Iterable[OffsetRange]) -> set[tuple[int, int]]:
 
 
 def test_a_range_is_half_open_and_counts_its_offsets() -> None:
-    """[10, 15) holds five offsets of its partition."""
     r = OffsetRange("t", 3, 10, 15)
     assert (r.count, r.topic_partition, str(r)) == (5, TopicPartition("t", 3), "t-3 [10, 15)")
     assert OffsetRange("t", 0, 7, 7).count == 0  # it fixes a position
@@ -54,7 +53,6 @@ def test_a_range_is_half_open_and_counts_its_offsets() -> None:
     ],
 )
 def test_nonsense_is_refused_by_the_constructor(arguments: tuple[object, ...]) -> None:
-    """Reversed, negative, fractional and unnamed ranges cannot exist."""
     with pytest.raises(RequestError):
         OffsetRange(*arguments)  # type: ignore[arg-type]
 
@@ -73,7 +71,6 @@ def test_numbers_and_names_may_be_of_a_type_of_their_own() -> None:
 
 
 def test_overlapping_ranges_are_refused_and_touching_ones_are_not() -> None:
-    """Disjoint means: no offset twice."""
     first, second = OffsetRange("t", 0, 0, 5), OffsetRange("t", 0, 5, 9)
     assert disjoint([second, first]) == (first, second)
     with pytest.raises(RequestError, match="overlap"):
@@ -83,7 +80,6 @@ def test_overlapping_ranges_are_refused_and_touching_ones_are_not() -> None:
 
 @given(range_sets())
 def test_ranges_cover_themselves_and_every_part_of_themselves(ranges: tuple[OffsetRange, ...]) -> None:
-    """Covering is reflexive, and nothing covers what lies outside."""
     assert covers(ranges, ranges)
     assert covers(ranges, [OffsetRange(r.topic, r.partition, r.from_offset, r.from_offset + r.count // 2) for r in ranges])
     for r in ranges:
@@ -128,14 +124,12 @@ def sized(*sizes: int) -> list[OffsetRange]:
 def test_pieces_follow_the_examples(
     sizes: tuple[int, ...], minimum: int | None, maximum: int | None, pieces: list[list[int]]
 ) -> None:
-    """Where each partition is cut: rounding, order, small ranges, both limits together."""
     found = split_ranges(sized(*sizes), min_partitions=minimum, max_records_per_partition=maximum)
     assert found == [OffsetRange("t", p, *ends) for p, bounds in enumerate(pieces) for ends in pairwise(bounds)]
 
 
 @given(st.lists(st.integers(0, 2**62), max_size=8), st.none() | st.integers(1, 200), st.none() | st.integers(2**57, 2**63))
 def test_pieces_partition_their_ranges_exactly(sizes: list[int], minimum: int | None, maximum: int | None) -> None:
-    """No offset twice, none lost, none empty, none above the maximum."""
     ranges = sized(*sizes)
     pieces = split_ranges(ranges, min_partitions=minimum, max_records_per_partition=maximum)
     assert all(0 < p.count <= (maximum or p.count) for p in pieces)
@@ -148,6 +142,5 @@ def test_pieces_partition_their_ranges_exactly(sizes: list[int], minimum: int | 
 
 @pytest.mark.parametrize(("minimum", "maximum"), [(0, None), (-1, None), (None, 0), (1.5, None), (True, None)])
 def test_a_limit_of_pieces_is_a_positive_whole_number_or_absent(minimum: int | None, maximum: int | None) -> None:
-    """Others are refused."""
     with pytest.raises(RequestError, match="positive integer"):
         split_ranges(sized(1), min_partitions=minimum, max_records_per_partition=maximum)

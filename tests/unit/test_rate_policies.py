@@ -92,7 +92,6 @@ NUMBERS = {
     ],
 )
 def test_settings_are_refused_by_name_with_the_fix(settings: Any, message: str) -> None:
-    """Nothing unknown, nothing out of bounds, no limits that contradict each other."""
     with pytest.raises(ConfigError) as refused:
         make_rate_policy(settings, interval_s=T)
     assert message in str(refused.value)
@@ -119,7 +118,6 @@ def test_the_first_bound_is_what_the_settings_say_or_1000_records_a_second() -> 
 @pytest.mark.parametrize("name", ALL)
 @pytest.mark.parametrize("interval_s", [0, -1, math.nan, math.inf, True, None, "60", 367 * 86400])
 def test_an_interval_is_a_time_above_0(name: str, interval_s: Any) -> None:
-    """Of at most 366 days."""
     with pytest.raises(ConfigError, match="interval_s: expected a number above 0"):
         make_rate_policy({"policy": name}, interval_s=interval_s)
 
@@ -194,7 +192,6 @@ def test_a_batch_below_its_bound_changes_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_batch_below_its_bound_counts_like_a_full_one_when_its_run_exceeds_the_interval(name: str) -> None:
-    """So a slow sink lowers the bound in a quiet hour too."""
     policy = policy_of(name)
     state = warm(policy)
     bound = bound_of(policy, state)
@@ -205,7 +202,6 @@ def test_a_batch_below_its_bound_counts_like_a_full_one_when_its_run_exceeds_the
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_bounds_grow_from_one_record_while_runs_are_short(name: str) -> None:
-    """Rounding does not keep a bound of 1 at 1."""
     small = {"initial_rate": 0.1, "min_rate": 0.01} if name == "pid" else {"initial_records": 1}
     policy = policy_of(name, **small)
     assert policy.bound(policy.start()) == 1
@@ -221,7 +217,6 @@ def test_a_bound_of_few_records_shrinks_although_rounding_would_keep_it() -> Non
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_what_is_no_measurement_changes_nothing(name: str) -> None:
-    """No records, no time, an end no later than the last one, numbers beyond an offset."""
     policy = policy_of(name)
     state = warm(policy)
     for timing in (
@@ -239,7 +234,6 @@ def test_what_is_no_measurement_changes_nothing(name: str) -> None:
 @pytest.mark.parametrize("name", LEARNING)
 @pytest.mark.parametrize("minutes", [10_000, 10**8, 10**400], ids=["a week", "two centuries", "beyond floats"])
 def test_a_clock_that_ran_far_ahead_silences_no_later_batch(name: str, minutes: int) -> None:
-    """Batches of the right time count as before, each once."""
     policy = policy_of(name)
     state = warm(policy)
     bound = bound_of(policy, state)
@@ -251,7 +245,6 @@ def test_a_clock_that_ran_far_ahead_silences_no_later_batch(name: str, minutes: 
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_a_first_batch_beyond_all_times_silences_no_later_batch(name: str) -> None:
-    """Its measurement counts, its time does not."""
     policy = policy_of(name)
     first = policy.observe(policy.start(), took(10_000, 5, 10**8))
     assert (first != policy.start(), first["ended_at_ms"]) == (True, None)
@@ -297,7 +290,6 @@ policies = st.one_of(
 
 @given(policies, st.lists(timings, max_size=8))
 def test_any_batches_leave_strict_json_and_a_bound_from_1(policy: RatePolicy, batches: list[BatchTiming]) -> None:
-    """The state before stays as it was, and a state that has been through JSON gives the same next one."""
     state = policy.start()
     for timing in batches:
         before = json.dumps(state, allow_nan=False)
@@ -311,7 +303,6 @@ def test_any_batches_leave_strict_json_and_a_bound_from_1(policy: RatePolicy, ba
 
 @given(policies, st.lists(timings, max_size=6), timings)
 def test_no_batch_below_its_bound_lowers_the_bound(policy: RatePolicy, batches: list[BatchTiming], last: BatchTiming) -> None:
-    """Nor raises it, while its run is within the interval."""
     state = policy.start()
     for timing in batches:
         state = policy.observe(state, timing)
@@ -368,7 +359,6 @@ def test_a_poisoned_state_makes_no_endless_empty_or_unbounded_batch(
     numbers,
 )
 def test_a_cost_stays_an_estimate_whatever_it_was(cost: Cost, records: int, run_ms: int) -> None:
-    """Its numbers stay those of an estimate, so arithmetic on them goes on."""
     if cost.plausible:
         after = cost.after(records, run_ms / 1000, interval_s=60.0)
         assert after.plausible
@@ -456,7 +446,6 @@ def test_a_burst_after_quiet_hours_meets_the_full_bound(name: str, overhead: flo
 
 @pytest.mark.parametrize(("overhead", "most"), [(SMALL, 1), (LARGE, 3)])
 def test_a_first_batch_four_times_too_large_is_the_only_overlong_one(overhead: float, most: int) -> None:
-    """Without history the overhead is unknown, so it takes longer where that is large."""
     best = optimum("target", overhead)
     batches = simulate("target", saturated(overhead, backlog=int(8 * best)), 30, initial_records=int(4 * best))
     assert batches[0].records == int(4 * best)
@@ -466,7 +455,6 @@ def test_a_first_batch_four_times_too_large_is_the_only_overlong_one(overhead: f
 
 @pytest.mark.parametrize("name", LEARNING)
 def test_an_outage_of_an_hour_drains_without_a_second_overlong_batch(name: str) -> None:
-    """The run that met it took an hour; from then on the backlog drains within bounds that grow back."""
     best, away = optimum(name, SMALL), [(30.5 * T_S, 90.5 * T_S)]
     plant = Plant(T_S, SMALL * T_S, record_s=B, arrivals=0.5 * best / T_S, backlog=int(40 * best), outages=away)
     batches = simulate(name, plant, 250)

@@ -39,7 +39,6 @@ P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
     ],
 )
 def test_shares_follow_the_examples(sizes: dict[TopicPartition, int], limit: int, shares: dict[TopicPartition, int]) -> None:
-    """Proportional, whole, below one up and others down."""
     assert share_limit(sizes, limit) == shares
 
 
@@ -47,7 +46,6 @@ def test_shares_follow_the_examples(sizes: dict[TopicPartition, int], limit: int
     st.dictionaries(st.builds(TopicPartition, st.just("t"), st.integers(0, 50)), st.integers(0, 2**63)), st.integers(1, 2**63)
 )
 def test_no_lag_is_starved_and_no_share_exceeds_its_lag(sizes: dict[TopicPartition, int], limit: int) -> None:
-    """The sum overshoots by less than one record for each partition."""
     shares = share_limit(sizes, limit)
     assert shares.keys() == sizes.keys()
     assert all((0 < shares[tp] <= size) if size else shares[tp] == 0 for tp, size in sizes.items())
@@ -99,13 +97,11 @@ def estimator(**change: Any) -> object:
     ],
 )
 def test_numbers_that_mean_nothing_are_refused(made: Callable[..., object], wrong: dict[str, Any]) -> None:
-    """Counts are whole numbers from 0, rates and gains are from 0, intervals and minima above 0."""
     with pytest.raises(RequestError):
         made(**wrong)
 
 
 def test_the_first_valid_call_measures_and_the_next_ones_correct() -> None:
-    """The measured speed is kept as it is, also below the minimum."""
     pid = PidRateEstimator(1000, 1.0, 0.0, 0.0, 100.0)
     assert pid.compute(0, 10, 1000, 0) is None
     assert pid.state == PidState(first_run=False, latest_time_ms=0, latest_rate=10.0, latest_error=0.0)
@@ -115,7 +111,6 @@ def test_the_first_valid_call_measures_and_the_next_ones_correct() -> None:
 
 @pytest.mark.parametrize("call", [(0, 5, 5, 0), (-1, 5, 5, 0), (10, 0, 5, 0), (10, -1, 5, 0), (10, 5, 0, 0), (10, 5, -1, 0)])
 def test_a_skipped_call_changes_nothing(call: tuple[int, int, int, int]) -> None:
-    """Old times, no elements, no work."""
     pid = PidRateEstimator(1000)
     pid.compute(0, 100, 100, 0)
     before = pid.state
@@ -132,7 +127,6 @@ def test_the_three_terms_divide_by_what_spark_divides_by() -> None:
 
 
 def test_an_estimator_goes_on_from_exported_state() -> None:
-    """Across processes."""
     one = PidRateEstimator(1000)
     one.compute(0, 100, 100, 0)
     two = PidRateEstimator(1000, state=PidState(**asdict(one.state)))
@@ -140,7 +134,6 @@ def test_an_estimator_goes_on_from_exported_state() -> None:
 
 
 def test_a_timing_refuses_what_no_batch_takes() -> None:
-    """Whole numbers from 0; a bound is at least 1, or None where nothing limited the batch."""
     good: dict[str, Any] = asdict(BatchTiming(10, 10, 5, 4, 0, 99))
     assert BatchTiming(**{**good, "bound": None, "records": 0}).bound is None
     for name in good:
@@ -160,7 +153,6 @@ def test_a_saved_timing_is_read_as_far_as_it_is_known() -> None:
 
 
 def test_a_timing_is_the_span_of_its_run_without_the_wait_before() -> None:
-    """In milliseconds; clocks that disagree make no negative span."""
     assert BatchTiming.between(7, None, due_ms=1000, started_ms=1500, ended_ms=4000, load_s=1.2345) == BatchTiming(
         records=7, bound=None, run_ms=2500, load_ms=1234, scheduling_delay_ms=500, ended_at_ms=4000
     )
@@ -221,7 +213,6 @@ def test_any_exact_cost_is_explained(a: float, b: float, sizes: list[int]) -> No
 
 @pytest.mark.parametrize("noise", [0.05, 0.1])
 def test_noise_moves_the_fit_by_little(noise: float) -> None:
-    """Over 60 batches: the overhead within the noise, the records' cost within 10 %."""
     for seed in range(20):
         found = fit_cost(batches(noise=noise, seed=seed))
         assert found.separate
@@ -251,7 +242,6 @@ def test_sizes_that_do_not_tell_a_from_b_leave_the_overhead_outside_the_job(size
 
 
 def test_a_number_that_is_given_is_kept_and_the_other_one_estimated() -> None:
-    """Also from batches of one size."""
     same = [batch(1_000_000, 15, k) for k in range(5)]
     assert fit_cost(same, a=3).b == pytest.approx(12e-6)
     assert fit_cost(same, b=1e-5).a == pytest.approx(5)
@@ -268,7 +258,6 @@ def test_a_number_that_is_given_is_kept_and_the_other_one_estimated() -> None:
     ],
 )
 def test_a_given_number_is_refused_by_name(given_cost: dict[str, Any], message: str) -> None:
-    """With the fix."""
     with pytest.raises(RequestError, match=message) as refused:
         fit_cost(batches(), **given_cost)
     assert refused.value.fix
@@ -311,7 +300,6 @@ def test_at_the_least_interval_a_run_takes_just_its_share(a: float, b: float, rh
 
 @given(overheads, records_cost, utilizations, st.floats(1, 100))
 def test_no_interval_holds_what_exceeds_the_rate_of_endless_batches(a: float, b: float, rho: float, load: float) -> None:
-    """From b * rate = rho on."""
     assert least_interval(a, b, arrival_rate=load * rho / b * (1 + 1e-9), utilization=rho) is None
 
 
@@ -329,7 +317,6 @@ def test_the_least_interval_is_where_a_plant_keeps_up(factor: float, *, stays: b
 
 
 def test_a_full_batch_takes_its_share_of_the_interval() -> None:
-    """0 where the overhead alone takes it."""
     assert full_batch(A, B, interval_s=T, utilization=0.9) == 4_900_000
     assert full_batch(54, B, interval_s=T, utilization=0.9) == 0
     assert full_batch(100, B, interval_s=T, utilization=0.9) == 0
@@ -338,7 +325,6 @@ def test_a_full_batch_takes_its_share_of_the_interval() -> None:
 
 @pytest.mark.parametrize("rate", [0.0, 20_000.0])
 def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None:
-    """With what arrives meanwhile, within an interval."""
     batch, backlog = 4_900_000, 40_000_000
     policy = make_rate_policy({"policy": "static", "max_records": batch}, interval_s=T)
     trace = Plant(T, A, record_s=B, arrivals=rate, backlog=backlog - round(rate * T)).run(policy, 100 * T)
@@ -377,7 +363,6 @@ def test_a_backlog_that_does_not_shrink_has_no_end(backlog: int, batch: int, rat
     ],
 )
 def test_advice_tells_whether_the_interval_holds(a: float, rate: float, told: list[str], *, holds: bool) -> None:
-    """With what to do where it does not."""
     advice = Advice(a, B, interval_s=T, arrival_rate=rate, backlog=1)
     assert [words for words in told if words not in advice.verdict] == []
     assert advice.holds == holds
@@ -396,7 +381,6 @@ def test_advice_tells_whether_the_interval_holds(a: float, rate: float, told: li
     ],
 )
 def test_advice_refuses_nonsense_by_name(wrong: dict[str, Any]) -> None:
-    """With the fix."""
     settings: dict[str, Any] = {"a": A, "b": B, "interval_s": T, "arrival_rate": 100.0, **wrong}
     with pytest.raises((RequestError, ConfigError), match=f"^{next(iter(wrong))}: expected") as refused:
         Advice(**settings)
@@ -428,7 +412,6 @@ def executors(records: int, *, records_s: float = 10.0, last: int | None = None)
 def test_executors_grow_at_once_and_shrink_by_one_a_run(
     records: int, records_s: float, last: int | None, count: int, reason: str
 ) -> None:
-    """Within their limits, and by nothing that they do not shorten."""
     found = executors(records, records_s=records_s, last=last)
     assert (found.executors, found.cores) == (count, 4)
     assert found.reason.endswith(reason)
@@ -449,5 +432,4 @@ def test_the_executors_of_many_runs_reach_what_the_load_needs(n: int, b: float, 
 
 
 def test_a_small_load_has_few_pieces_and_a_large_one_five_a_core() -> None:
-    """A piece has at least 0.2 s of work; there is always one."""
     assert [pieces_for(n, 2e-5, cores=2).pieces for n in (0, 1000, 20_000, 50_000, 100_000, 10**9)] == [1, 1, 2, 5, 10, 10]

@@ -43,7 +43,6 @@ def test_static_knows_nothing_but_its_maximum() -> None:
 
 @pytest.mark.parametrize(("rate", "instances", "limit"), [(90, 1, 50), (90, 2, 45), (90, 3, 30), (None, 3, 50)])
 def test_rate_is_the_instances_part_of_what_the_pipeline_loads(rate: float | None, instances: int, limit: float) -> None:
-    """Never above the maximum; a pipeline without a bound sets none."""
     this = throttle("rate", 50)
     this.hear(Heard(lag=10**9, rate=rate, instances=instances), NOTHING, 0)
     assert (this.limit(0), this.room(0)) == (limit, math.inf)
@@ -144,7 +143,6 @@ def test_watermark_stops_at_the_high_mark_of_the_backlog_and_goes_on_at_the_low_
 
 
 def test_watermark_stops_for_the_buffer_of_any_instance_until_its_flag_expires() -> None:
-    """One that died raises it no more."""
     this, rooms = throttle("watermark", max_backlog=100, silence=30), []
     for now_s, share, age_s in ((0, 0.95, 0.0), (29, 0.95, 29.0), (31, 0.95, 31.0)):
         this.hear(Heard(lag=0, buffers={"a": (share, age_s), "b": (0.1, 0.0)}), NOTHING, now_s)
@@ -191,7 +189,6 @@ def test_a_pipeline_is_behind_by_what_the_log_holds_and_it_has_not_loaded() -> N
 def test_a_pipeline_loads_its_bound_each_interval_without_what_it_has_left_behind(
     policy: int | None, most: int | None, remaining: int, rate: float | None
 ) -> None:
-    """Down to a tenth of it."""
     control = None if policy is None else RateControl({"policy": "static", "max_records": policy}, 60)
     assert loadable_rate(control, most, cursor_of("p", remaining=remaining), 60) == (rate and pytest.approx(rate))
     if not remaining:  # as one that has not run
@@ -199,7 +196,6 @@ def test_a_pipeline_loads_its_bound_each_interval_without_what_it_has_left_behin
 
 
 def test_a_pipeline_loads_by_what_its_policy_has_learned() -> None:
-    """Which its cursor holds."""
     control = RateControl({"policy": "fixed_point", "initial_records": 600}, 60)
     learned = control.observed({}, BatchTiming(600, 600, 30_000, 20_000, 0, 60_000))
     assert loadable_rate(control, None, cursor_of("p", rate_state=learned), 60) == 1080 / 60
@@ -218,7 +214,6 @@ def refused(make: Any, *words: Any, **settings: Any) -> str:
 
 @pytest.mark.parametrize("rates", [(-1, None), (NAN, None), (100, -0.1)])
 def test_negative_rates_are_refused(rates: tuple[float | None, float | None]) -> None:
-    """And what is no number."""
     assert "at least 0, or None" in refused(RateLimiter, *rates)
 
 
@@ -227,7 +222,6 @@ def test_negative_rates_are_refused(rates: tuple[float | None, float | None]) ->
 def test_a_limit_is_the_last_valid_rate_and_never_above_the_maximum(
     max_rate: float | None, initial_rate: float | None, updates: list[float]
 ) -> None:
-    """Whatever the updates were."""
     limiter = RateLimiter(max_rate, initial_rate)
     for rate in updates:
         limiter.update(rate)
@@ -237,7 +231,6 @@ def test_a_limit_is_the_last_valid_rate_and_never_above_the_maximum(
 
 
 def test_a_changed_limit_holds_at_once() -> None:
-    """Also for the block that is waiting to be paid for."""
     limiter, waits = RateLimiter(1000, 1), []
     for rate, records, now_s in ((1, 1000, 0.0), (1000, 1000, 0.5), (100, 1, 1.0)):
         limiter.update(rate)
@@ -246,7 +239,6 @@ def test_a_changed_limit_holds_at_once() -> None:
 
 
 def test_no_limit_lets_everything_through_and_a_limit_of_nothing_nothing() -> None:
-    """What may not go reserves no time."""
     assert [RateLimiter().acquire(10**9, 5.0) for _ in range(3)] == [0.0] * 3
     limiter = RateLimiter(initial_rate=0)
     assert [limiter.acquire(5, 0.0), limiter.acquire(5, 1.0)] == [INF, INF]
@@ -276,7 +268,6 @@ def test_no_window_takes_more_than_its_time_at_the_limit_and_one_block(limit: fl
 
 @pytest.mark.parametrize(("records", "now_s"), [(0, 0.0), (1.5, 0.0), (1, NAN), (1, INF)])
 def test_a_refused_block_takes_no_time(records: Any, now_s: float) -> None:
-    """Numbers out of their bounds."""
     limiter = RateLimiter(1)
     assert refused(limiter.acquire, records, now_s)
     assert limiter.acquire(1, 0.0) == 0.0
@@ -296,7 +287,6 @@ def test_a_flag_that_has_expired_is_forgotten(expiry_s: float) -> None:
     [{"high": 0.4, "low": 0.4}, {"high": 1.1}, {"low": -0.1}, {"high": NAN}, {"low": NAN}, {"expiry_s": 0}, {"expiry_s": NAN}],
 )
 def test_marks_that_contradict_each_other_are_refused(settings: dict[str, float]) -> None:
-    """0 ≤ low < high ≤ 1, and a time above 0."""
     assert refused(WatermarkThrottle, **settings)
 
 
@@ -304,7 +294,6 @@ def test_marks_that_contradict_each_other_are_refused(settings: dict[str, float]
     ("used", "capacity", "now_s"), [(-1, 10, 50.0), (0, 0, 50.0), (0.5, 10, 50.0), (0, 10.0, 50.0), (0, 10, NAN), (0, 10, INF)]
 )
 def test_a_refused_report_changes_nothing(used: Any, capacity: Any, now_s: float) -> None:
-    """The instance's flag stays, and another instance's flag expires as before."""
     throttle = WatermarkThrottle()
     throttle.report("a", 9, 10, now_s=0.0)
     throttle.report("b", 9, 10, now_s=20.0)
@@ -355,7 +344,6 @@ TestThrottling = Throttling.TestCase
 
 
 def test_the_delay_is_what_a_block_would_wait_and_reserves_nothing() -> None:
-    """However often it is asked for."""
     limiter = RateLimiter(100)
     assert limiter.delay_s(0.0) == 0.0
     limiter.acquire(200, 10.0)

@@ -22,7 +22,6 @@ MANY = 1000
 
 
 def test_a_block_is_due_an_interval_after_its_first_item() -> None:
-    """And not before; at the end of a lease nothing is waited for."""
     buffer: BlockBuffer[str] = BlockBuffer(0.2, 1000, 10_000)
     assert buffer.due_s == math.inf
     buffer.add("a", records=2, size=10, now_s=5.0)
@@ -37,7 +36,6 @@ def test_a_block_is_due_an_interval_after_its_first_item() -> None:
 
 
 def test_a_block_is_due_at_once_when_it_is_large_enough_or_somebody_waits_for_it() -> None:
-    """Whatever the interval is."""
     buffer: BlockBuffer[str] = BlockBuffer(60, 100, 10_000)
     buffer.add("a", records=1, size=99, now_s=0.0)
     assert buffer.cut(1.0) is None
@@ -63,7 +61,6 @@ def test_a_block_keeps_its_bytes_until_it_is_released() -> None:
 def test_every_item_leaves_once_in_order_and_the_buffer_never_exceeds_its_capacity(
     steps: list[tuple[int, float, bool, bool]],
 ) -> None:
-    """However items come, blocks are cut and released."""
     buffer: BlockBuffer[int] = BlockBuffer(0.5, 40, 100)
     now_s, added = 0.0, list[int]()
     left: list[int] = []
@@ -109,7 +106,6 @@ PIECES = st.sampled_from([b"a", b"bcd", b"\n", b"\r", b"\r\n", b"\xff"])
 
 @given(st.lists(PIECES, max_size=40).map(b"".join), st.lists(st.integers(0, 20), max_size=20), st.integers(1, 12))
 def test_how_a_stream_is_cut_into_chunks_changes_no_line(stream: bytes, sizes: list[int], longest: int) -> None:
-    """Lines, refused ones and whether one is open are those of the stream as a whole."""
     splitter, lines = LineSplitter(longest), list[bytes]()
     cuts = [0, *(at for at in accumulate(sizes) if at < len(stream)), len(stream)]
     for start, end in pairwise(cuts):
@@ -138,7 +134,6 @@ def test_how_a_stream_is_cut_into_chunks_changes_no_line(stream: bytes, sizes: l
     ],
 )
 def test_a_body_becomes_records_of_exactly_its_bytes(content_type: str, body: bytes, records: list[bytes]) -> None:
-    """No number is rounded, no blank inside is lost."""
     assert records_of(body, content_type, MANY) == records
 
 
@@ -180,7 +175,6 @@ VALUES = st.recursive(
 
 @given(st.lists(VALUES, max_size=5), st.tuples(st.sampled_from([None, 2]), st.booleans()))
 def test_an_array_and_its_elements_as_lines_are_the_same_records(values: list[object], form: tuple[int | None, bool]) -> None:
-    """Whatever the values are."""
     indent, ascii_only = form
     text = json.dumps(values, indent=indent, ensure_ascii=ascii_only).encode(errors="surrogatepass")
     lines = "\n".join(json.dumps(value, ensure_ascii=ascii_only) for value in values).encode(errors="surrogatepass")
@@ -211,7 +205,6 @@ def test_the_key_of_a_record_is_the_json_text_of_its_field(record: bytes, key: s
 
 
 def test_a_key_that_no_header_takes_is_refused() -> None:
-    """By the length of its text."""
     assert field_key(b'{"id": "%s"}' % (b"x" * (records.LONGEST_KEY - 2)), "id")
     with pytest.raises(RequestError, match=f"id has {records.LONGEST_KEY + 1} characters"):
         field_key(b'{"id": "%s"}' % (b"x" * (records.LONGEST_KEY - 1)), "id")

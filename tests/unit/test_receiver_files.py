@@ -70,7 +70,6 @@ async def read(log: Written, sender: MemorySender, records: int) -> Running:
 async def test_lines_that_were_packed_while_nobody_read_are_landed(
     log: Written, packer: list[str], rotations: int, *, delayed: bool
 ) -> None:
-    """Each once and in order: the file goes on in its packed copy, and the files after it follow, packed or not."""
     sender = MemorySender()
     log.write()
     await read(log, sender, LINES)
@@ -134,7 +133,6 @@ async def test_the_copy_that_copytruncate_leaves_is_read_to_its_end(log: Written
 async def test_a_packed_file_that_cannot_be_read_stops_the_receiver_and_is_named(
     log: Written, spoil: Callable[[Path], object]
 ) -> None:
-    """Its lines are not skipped; unpacked, they are landed."""
     sender = MemorySender()
     log.write()
     await read(log, sender, LINES)
@@ -172,7 +170,6 @@ async def test_a_file_that_was_read_to_its_end_may_be_packed_by_anything(log: Wr
 
 
 async def test_a_file_that_comes_and_is_rotated_after_the_first_look_is_landed(log: Written) -> None:
-    """Also where there was none when the receiver first looked."""
     async with served(log.source(), sender=MemorySender()):
         await until(log.state.exists)
     log.write()

@@ -49,7 +49,6 @@ tracked_receivers = st.dictionaries(
 def test_receivers_are_scheduled_as_in_the_examples(
     preferred: dict[int, str | None], workers: list[Worker], candidates: dict[int, tuple[str, ...]]
 ) -> None:
-    """Preferred host, least loaded, idle."""
     scheduled = placement.schedule_receivers(preferred, workers)
     assert scheduled == candidates
     assert list(scheduled) == list(preferred)
@@ -114,7 +113,6 @@ def test_each_idle_worker_joins_one_of_the_receivers_with_the_fewest_candidates(
 def test_a_receiver_is_rescheduled_as_in_the_examples(
     preferred: str | None, tracked: dict[int, Tracked], workers: list[Worker], candidates: tuple[str, ...]
 ) -> None:
-    """Receiver 0."""
     assert placement.reschedule_receiver(0, preferred, tracked, workers) == candidates
 
 
@@ -162,7 +160,6 @@ def test_a_receiver_gets_its_preferred_host_and_the_workers_of_least_weight(
     ],
 )
 def test_what_names_nothing_or_two_things_is_refused(make: Any, words: tuple[Any, ...], message: str) -> None:
-    """With the fix."""
     with pytest.raises(RequestError) as refused:
         make(*words)
     assert message in str(refused.value)
@@ -190,7 +187,6 @@ A, B, C = (Worker(f"celery@{host}", host) for host in "abc")
 def test_instances_are_placed_as_in_the_examples(
     preferred: list[str | None], workers: str, failed: dict[int, str], placed: str
 ) -> None:
-    """The host of each."""
     live = [(Worker(host, host), ["q"]) for host in workers]
     found = placement.assign(dict(enumerate(preferred)), live, queues=["q"], failed=failed, until_s=7.0)
     assert [(each.instance, each.host, each.until_s) for each in found] == [(n, host, 7.0) for n, host in enumerate(placed)]
@@ -265,14 +261,12 @@ def test_instances_of_two_leases_share_while_the_leases_overlap(now_s: float, ov
 
 @pytest.mark.parametrize("transition", TRANSITIONS, ids=lambda t: f"{t.state}-{t.event}")
 def test_each_event_leads_where_the_table_says(transition: Transition[State, Event]) -> None:
-    """There is one row for each."""
     assert after(transition.state, transition.event) is transition.then
     assert sum((t.state, t.event) == (transition.state, transition.event) for t in TRANSITIONS) == 1
 
 
 @given(st.lists(st.sampled_from(Event)))
 def test_whatever_happens_an_instance_ends_only_by_a_stop_and_its_drain(events: list[Event]) -> None:
-    """Events that cannot happen are refused and change nothing."""
     state, possible = State.INITIALIZED, []
     for event in events:
         try:
@@ -298,7 +292,6 @@ def test_a_lease_can_end_in_every_state_and_a_new_one_is_a_new_instance(state: S
 
 
 def test_delays_double_up_to_the_longest() -> None:
-    """Without jitter: the draw is 0."""
     restarts = Restarts(1, 30)
     assert [restarts.delay_s(n, 0) for n in (1, 2, 3, 4, 5, 6, 7, 10**6)] == [1, 2, 4, 8, 16, 30, 30, 30]
 
@@ -307,13 +300,11 @@ def test_delays_double_up_to_the_longest() -> None:
 def test_a_delay_is_at_least_half_of_what_its_failures_ask_for(
     failures: int, draw: float, first_s: float, factor: float
 ) -> None:
-    """And never above it."""
     restarts = Restarts(first_s, first_s * factor)
     most_s = restarts.delay_s(failures, 0)
     assert 0 < most_s / 2 <= restarts.delay_s(failures, draw) <= most_s <= restarts.longest_s
 
 
 def test_failures_are_forgotten_after_a_time_without_one() -> None:
-    """Until then they add up."""
     restarts = Restarts(forget_s=60)
     assert [restarts.failures(0, 0), restarts.failures(4, 59.9), restarts.failures(4, 60)] == [1, 5, 1]

@@ -44,7 +44,6 @@ PUBLIC = "0.0.0.0"  # noqa: S104 - that is what is refused
     ],
 )
 def test_what_others_could_use_is_refused(kind: Any, settings: dict[str, Any], why: str) -> None:
-    """Before anything is opened."""
     with pytest.raises(ConfigError, match=why):
         kind(**settings)
 
@@ -61,7 +60,6 @@ def test_the_loopback_and_what_is_secured_are_accepted() -> None:
 
 
 def test_tls_files_that_cannot_be_read_are_named(tmp_path: Path) -> None:
-    """Not what is in them."""
     (tmp_path / "c").write_text("no PEM")
     file = str(tmp_path / "c")
     for tls in (TLS, Tls(file, file), Tls(ca=file)):
@@ -122,7 +120,6 @@ async def test_a_connection_too_many_is_closed_at_once_also_while_the_others_mak
 
 
 def test_no_connection_can_let_the_producer_lose_or_overtake_records() -> None:
-    """Other settings are the connection's."""
     given = {"acks": "1", "enable.idempotence": "false", "message.timeout.ms": "5", "transactional.id": "x"}
     kept = {"bootstrap.servers": "h:1", "compression.type": "zstd", "message.max.bytes": "2000000"}
     always = {"acks": "all", "enable.idempotence": "true", "enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
@@ -196,7 +193,6 @@ async def test_a_field_of_each_record_is_its_key_where_the_request_has_no_name()
 
 
 async def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_receiver(caplog: Any) -> None:
-    """Its sender has gone."""
     source, sender = HttpSource(), MemorySender()
     async with served(source, sender=sender):
         with suppress(TimeoutError):
@@ -249,7 +245,6 @@ async def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stor
 
 
 async def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nor does it hold up the end of the lease."""
     monkeypatch.setattr(listening.Listener, "start", start := mock.AsyncMock())
     async with served(source := TcpServerSource(), sender=MemorySender()):
         protocol = start.call_args.args[0]()  # as the event loop does before a handshake
@@ -290,7 +285,6 @@ async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tm
 
 
 async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> None:
-    """A FIFO, which nobody writes to, and a folder."""
     os.mkfifo(fifo := tmp_path / "fifo")
     for path in (fifo, tmp_path):
         source = FileSource(path=path, state_path=tmp_path.parent / "state")

@@ -33,7 +33,6 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_the_example_in_the_docs_of_receivers_runs() -> None:
-    """As it is printed: about ten lines."""
     text = tidegate_receivers.runtime.receiver.__doc__ or ""
     example = textwrap.dedent(re.search(r"(?m)^    class .*?(?=^\S)", text, re.DOTALL)[0])  # type: ignore[index]
     names: dict[str, Any] = {"RecordSource": RecordSource, "asyncio": asyncio}
@@ -45,7 +44,6 @@ async def test_the_example_in_the_docs_of_receivers_runs() -> None:
 
 
 async def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
-    """Each block has a name of its own."""
     async with served(source := Scripted(), sender=(sender := MemorySender())) as running:
         await (await source.store([b"1", b"2"], key=b"k"))
         await (await source.store([b"3"], stream=7))
@@ -60,7 +58,6 @@ async def test_what_is_stored_is_landed_in_order_with_its_headers() -> None:
 
 
 async def test_failed_records_are_sent_again_in_order_before_any_later_one() -> None:
-    """And those that were acknowledged are not."""
     sender = MemorySender(answers=[{1: AWAY, 2: AWAY}, AWAY, {1: AWAY}])
     async with served(source := Scripted(), sender=sender) as running:
         first = await source.store([b"1", b"2", b"3"])
@@ -75,7 +72,6 @@ async def test_failed_records_are_sent_again_in_order_before_any_later_one() -> 
 
 
 async def test_a_record_that_the_broker_refuses_is_told_and_the_others_are_landed() -> None:
-    """It is not sent again."""
     sender = MemorySender(longest=3)
     async with served(source := Scripted(), sender=sender) as running:
         tickets = await asyncio.gather(source.store([b"1", b"2222"]), source.store([b"3"]))
@@ -100,7 +96,6 @@ async def test_records_that_are_too_long_are_refused_before_they_are_stored() ->
 
 
 async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> None:
-    """However much it wants to store while the broker is away."""
     lease = a_lease(block=SMALL, buffer_bytes=10_000, max_record_bytes=100)
     sender = MemorySender(away=True)
     async with served(source := Scripted(), sender=sender, lease=lease) as running:
@@ -119,7 +114,6 @@ async def test_a_full_buffer_holds_the_source_back_and_is_never_exceeded() -> No
 
 
 async def test_an_offer_that_fails_is_told_and_not_sent_again() -> None:
-    """Its sender decides; one that is refused is told that."""
     sender = MemorySender(answers=[AWAY, {0: AWAY}], longest=3)
     async with served(source := Scripted(), sender=sender) as running:
         with pytest.raises(NotDelivered, match="not acknowledged: away"):
@@ -175,7 +169,6 @@ async def test_offers_are_refused_at_once_while_the_broker_is_known_to_be_away(m
 
 
 async def test_the_rate_paces_what_is_stored_and_tells_when_to_offer_again() -> None:
-    """A short wait is waited for, a long one is told."""
     async with served(source := Scripted(), sender=MemorySender(), lease=a_lease(rate=Rate(1000))) as running:
         assert await source.intake.pace(20) == 0
         await source.store([b"1"] * 20)
@@ -240,7 +233,6 @@ async def test_a_lease_ends_by_itself_and_drains_what_is_stored() -> None:
 
 @pytest.mark.parametrize("resumes", [False, True])
 async def test_what_is_not_acknowledged_within_the_drain_is_counted_and_told(*, resumes: bool) -> None:
-    """The lease still ends; a source that reads it again has lost nothing."""
     kind: Any = type("Kind", (Scripted,), {"resumes": resumes})
     lease = a_lease(drain=0.05, block=SMALL, buffer_bytes=4 * MEMORY_BYTES, max_record_bytes=10)
     source: RecordSource = kind()
@@ -320,14 +312,12 @@ async def test_a_source_that_raises_what_it_has_cancelled_is_ended_and_opened_ag
 
 
 async def test_a_source_that_hangs_when_it_is_opened_does_not_hold_up_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its lease ends without an error."""
     monkeypatch.setattr(Scripted, "on_start", lambda _: asyncio.Event().wait())
     async with served(Scripted(), sender=MemorySender(), lease=a_lease(lasts_s=0.05)) as running:
         assert (await running.ended()).last_error is None
 
 
 async def test_a_fault_of_the_delivery_ends_the_lease_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Instead of taking in what nobody delivers."""
     monkeypatch.setattr(MemorySender, "send", mock.AsyncMock(side_effect=ZeroDivisionError))
     async with served(source := Scripted(), sender=MemorySender()) as running:
         await source.store([b"1"])
@@ -337,7 +327,6 @@ async def test_a_fault_of_the_delivery_ends_the_lease_with_it(monkeypatch: pytes
 
 
 def test_a_receiver_that_nobody_serves_stores_nothing() -> None:
-    """A named error."""
     with pytest.raises(RequestError, match="not running"):
         _ = RecordSource().intake
     with pytest.raises(NotImplementedError):

@@ -109,7 +109,6 @@ async def test_http_holds_a_request_until_there_is_room_and_answers_429_when_tha
 
 
 async def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_next_one() -> None:
-    """At once, by a 429."""
     sender = MemorySender()
     source = HttpSource(answer_s=60)
     lease = a_lease(backpressure=ReceiverBackpressure("credit", safe_rate=0))
@@ -121,7 +120,6 @@ async def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_
 
 
 async def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Until it can again."""
     monkeypatch.setattr(supervisor, "STATUS_S", 0.001)
 
     sender = MemorySender()
@@ -189,7 +187,6 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
     [(Heard(lag=5, rate=1e6, buffers={"a": (0.95, 0.0)}), False), (Heard(lag=9), False), (Heard(lag=5, rate=1e6), True)],
 )
 async def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
-    """Or while the backlog is."""
     sender, source = MemorySender(), Scripted()
     lease = a_lease(block=SOON, backpressure=ReceiverBackpressure("watermark", max_backlog=10, safe_rate=0))
     async with served(source, sender=sender, lease=lease, downstream=lambda: heard):

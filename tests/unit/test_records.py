@@ -92,7 +92,6 @@ def test_every_record_is_read_back_as_it_was(record: Any) -> None:
     ],
 )
 def test_a_record_that_cannot_be_is_refused(record: Any, change: dict[str, Any]) -> None:
-    """Negative offsets, odd numbers, other shapes."""
     with pytest.raises(StateCorrupt):
         type(record).from_json({**record.to_json(), **change})
 
@@ -108,14 +107,12 @@ def test_a_record_that_cannot_be_is_refused(record: Any, change: dict[str, Any])
     ],
 )
 def test_nonsense_is_refused_where_it_is_made(made: Any) -> None:
-    """Positions, limits and levels that cannot be."""
     with pytest.raises((StateCorrupt, RequestError)):
         made()
 
 
 @pytest.mark.parametrize("poison", [None, "x", [-1], [None], {"a": 1}, [1, "2"], [2, 1], [True, 2], 7])
 def test_a_cursor_is_believed_without_what_no_batch_depends_on(poison: object) -> None:
-    """What was announced, and which cores were measured."""
     found = Cursor.from_json({**CURSOR.to_json(), "announced": poison})
     assert found == CURSOR
     if poison not in ([2, 1], 7):
@@ -123,7 +120,6 @@ def test_a_cursor_is_believed_without_what_no_batch_depends_on(poison: object) -
 
 
 def test_an_orders_secrets_are_not_in_its_repr() -> None:
-    """A logged order tells no password."""
     assert "hunter2" not in repr(JOB)
     assert replace(JOB, formerly=("old", "older")).names == ("p", "old", "older")
 
@@ -133,7 +129,6 @@ TPS = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers
 
 @given(st.dictionaries(TPS, st.integers(0, 2**63 - 1)), st.dictionaries(TPS, st.integers(0)))
 def test_any_position_is_read_back_as_it_was(offsets: dict[TopicPartition, int], former: dict[TopicPartition, int]) -> None:
-    """The order of writing is fixed."""
     cursor = cursor_of("p", 1, offsets, former=former)
     written = cursor.to_json()
     assert Cursor.from_json(json.loads(json.dumps(written))) == cursor
@@ -173,7 +168,6 @@ def test_a_receipt_tells_its_batch_its_version_and_where_it_leads() -> None:
 
 @pytest.mark.parametrize("rows", [3, None])
 def test_a_strangers_commit_has_no_receipt(rows: int | None) -> None:
-    """Other writers' snapshots are passed over."""
     assert Receipt.from_properties({"somebody": "else's"}, snapshot=1, committed_at_ms=1, rows=rows) is None
 
 
@@ -186,7 +180,6 @@ def test_a_strangers_commit_has_no_receipt(rows: int | None) -> None:
     ],
 )
 def test_a_broken_receipt_is_an_error_not_an_absence(change: dict[str, str], rows: int | None) -> None:
-    """A receipt that cannot be read is never taken for none."""
     properties = {**WRITE.to_properties(), **{f"tidegate.{name}": value for name, value in change.items()}}
     with pytest.raises(StateCorrupt):
         Receipt.from_properties(properties, snapshot=1, committed_at_ms=1, rows=rows)
@@ -221,7 +214,6 @@ def test_a_receipt_covers_parts_of_its_ranges_and_one_of_a_batch_exactly_them(
     ],
 )
 def test_seen_offsets_lie_in_their_ranges_or_are_told(bounds: dict[TopicPartition, tuple[int, int]], told: list[str]) -> None:
-    """Gaps and empty partitions are fine; one offset outside is not."""
     assert Observed(1, 1, 1, first_last=bounds).outside(RANGES) == told
     assert Observed(1, 1).outside(RANGES) == []
 
@@ -265,7 +257,6 @@ def nothing(_: int) -> None:
 
 
 def test_an_answer_is_as_small_with_thousands_of_partitions_as_with_two() -> None:
-    """An XCom is a row of Airflow's database."""
     few, many = (json.dumps(brief(result(count))) for count in (2, 5000))
     assert len(many) < len(few) + 10 < 1000
 
@@ -322,7 +313,6 @@ def test_a_job_that_wrote_nothing_found_the_newest_receipt_that_covers_its_range
     ids=["a batch and what its load made", "a replay and what its loads made"],
 )
 def test_an_event_says(event: Any, told: dict[str, Any]) -> None:
-    """As JSON."""
     batch = event is COMMITTED
     of = {"pipeline": "p", "table": "iceberg://lake/a/b", "topics": ["kafka://kafka_default/t"]}
     rest = {"transform": f"m:f@{1 if batch else 2}", "page": f"dags/p/plugin/ranges{'?batch=7' if batch else ''}"}
@@ -330,7 +320,6 @@ def test_an_event_says(event: Any, told: dict[str, Any]) -> None:
 
 
 def test_the_tree_of_errors_in_the_docs_is_the_tree_in_the_code() -> None:
-    """Names, and what can be retried, are drawn as they are."""
     drawn = dict(re.findall(r"[├└]── (\w+)(.*)", errors.__doc__ or ""))
     known = errors._by_name().items()
     real = {name: kind for name, kind in known if kind is not TidegateError and kind.__module__ == errors.__name__}
@@ -348,5 +337,4 @@ def test_an_error_crosses_a_process_as_itself(error: TidegateError) -> None:
 
 
 def test_the_message_of_an_error_ends_with_its_fix() -> None:
-    """What happened, then what to do."""
     assert [str(TidegateError("It broke", fix=fix)) for fix in ("Mend it", "")] == ["It broke. Mend it", "It broke"]

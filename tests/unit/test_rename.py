@@ -127,14 +127,12 @@ def test_what_cannot_be_renamed_is_refused_and_nothing_is_changed(world: World) 
 
 
 def test_a_name_that_a_pipeline_had_is_not_taken_in_its_table(world: World) -> None:
-    """Its loads would be the other's."""
     renamed(world)
     with pytest.raises(SinkMisfit, match="the rows loaded by pipeline p belong to q"):
         world.plan("run4")
 
 
 def test_a_rename_that_is_done_once_more_takes_nothing_of_who_has_the_old_name_now(world: World) -> None:
-    """Such as a pipeline of another table."""
     renamed(world)
     for key in ("cursor", "range.0000000099.run"):
         world.store.values[f"tidegate.p.{key}"] = encode(key.partition(".")[0], {"pipeline": "p", "seq": 7})

@@ -75,7 +75,6 @@ def test_the_log_alone_says_what_is_left_out(log: Log, window: int, begun: int, 
 
 @given(LOGS, st.integers(1, 30))
 def test_a_finder_remembers_the_window_and_no_more(log: Log, window: int) -> None:
-    """However long the log is."""
     finder = RepeatFinder(window)
     for offset, key in sorted(log.items()):
         if key:
@@ -84,14 +83,12 @@ def test_a_finder_remembers_the_window_and_no_more(log: Log, window: int) -> Non
 
 
 def test_the_look_back_ends_where_the_log_begins() -> None:
-    """A range before that, as of a cleared run, has none; an unknown beginning is 0."""
     ranges = [OffsetRange("t", 0, 100, 110), OffsetRange("t", 1, 100, 110)]
     assert look_back(ranges, 30, {A: 90}) == {A: 90, B: 70}
     assert look_back(ranges, 200, {B: 105}) == {A: 0, B: 100}
 
 
 def test_an_offset_that_is_gone_names_the_look_back_that_it_is_in() -> None:
-    """Other offsets are another error's."""
     ranges = [OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 40, 50)]
     error = expired(ranges, {A: 10, B: 30}, "t-1", 30)
     assert error is not None
@@ -110,13 +107,11 @@ def test_the_next_try_of_a_load_that_retention_has_overtaken_looks_back_as_far_a
 
 
 def test_the_last_header_of_a_name_is_the_key() -> None:
-    """As Kafka's clients read it; texts are their bytes."""
     headers: list[Any] = [[("k", b"1"), ("x", b"2"), ("k", b"3")], [("k", b"1"), ("k", None)], [("k", "ä")], None]
     assert [key_in(each, "k") for each in headers] == [b"3", None, "ä".encode(), None]
 
 
 def test_a_job_that_leaves_out_repeats_says_how_far_it_looks_back() -> None:
-    """It reads the look-back and its range."""
     job = load_job("p", 1, "r", (OffsetRange("t", 0, 10, 20), OffsetRange("t", 1, 5, 5)), "m:f", "lake.a.b", {})
     wrong: list[dict[str, Any]] = [{}, {"look_back": {A: 11, B: 5}}]
     for changes in wrong:

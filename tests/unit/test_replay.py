@@ -272,7 +272,6 @@ RETAINED = "is retained from 12 on only. p can replay t-0 [12, 30), or accept th
 def test_what_cannot_be_replayed_is_refused_with_the_valid_bounds(
     world: World, where: str, params: dict[str, Any], words: str
 ) -> None:
-    """In one sentence, before anything is written."""
     WHERE[where](world)
     assert words in refused(world, **params)
 
@@ -295,13 +294,11 @@ def test_parts_of_whole_batches_are_refused_with_the_nearest_bounds(
 
 
 def test_chunks_are_whole_batches_where_they_fit(world: World) -> None:
-    """The pipeline's own limit is the size, unless the request says otherwise."""
     counts = [len(world.replayed(f"{size}", batches="1..3", chunk_size=size).saved.chunks) for size in (None, 40, 10)]
     assert counts == [3, 2, 6]
 
 
 def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_fits() -> None:
-    """Where no size was asked for, the smallest one that fits is used."""
     pipeline = replace(PIPELINE, limits=Limits(10**6), keep_ranges=2)
     world = World(brokers=FakeBrokers(latest={P0: 10**6}), pipeline=pipeline, committed=1)
     most = f"are about 100,000 chunks, and a replay has at most {MOST_CHUNKS:,}"
@@ -449,7 +446,6 @@ def test_a_chunk_that_another_version_has_replaced_since_is_loaded_again(world: 
 
 
 def test_old_replays_are_pruned_with_the_newest_kept(world: World) -> None:
-    """As many as ranges; one that was planned within a week may still run."""
     world.pipeline = replace(PIPELINE, keep_ranges=2)
     keys = []
     for n in range(4):
@@ -591,7 +587,6 @@ ranges = st.tuples(st.integers(-2, 40), st.integers(-2, 40))
 def test_a_replay_is_what_was_asked_and_never_past_the_cursor(
     *, wanted: dict[int, tuple[int, int]], size: int, earliest: int, accept: bool
 ) -> None:
-    """Or it is refused."""
     world = World()
     world.brokers.earliest = {P0: earliest}
     asked = {"t": {str(p): list(bounds) for p, bounds in wanted.items()}}
@@ -608,14 +603,12 @@ def test_a_replay_is_what_was_asked_and_never_past_the_cursor(
 
 
 def test_a_partition_of_every_topic_needs_no_name(world: World) -> None:
-    """The first retained offset and the cursor are what an open bound means."""
     world.brokers.earliest = {P1: 3}
     assert world.asked("x", ReplayRequest(offsets=(Asked(None, 1, None, None),)), save=False).saved.selection == (r(3, 30, 1),)
 
 
 @pytest.mark.parametrize("table", ["lake.a.b", "lake.a.b_trial", "lake.a.b_trial_2", "lake.trial.t"])
 def test_a_replay_writes_into_its_pipelines_table_trials_of_it_and_what_the_file_names(world: World, table: str) -> None:
-    """By the pipeline's transform, or one that the file names."""
     for transform in ("m:f", "m:g"):
         saved = world.replayed(transform, batches="1", table=table, transform=transform).saved
         assert (saved.table, saved.transform) == (table, transform)

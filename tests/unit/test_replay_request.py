@@ -22,7 +22,6 @@ from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
     ],
 )
 def test_offsets_are_asked_for_one_partition_a_topic_or_all(offsets: Any, asked: list[Asked]) -> None:
-    """One range or several."""
     assert list(ReplayRequest.from_params({"offsets": offsets}).offsets) == asked
 
 
@@ -57,14 +56,12 @@ def test_what_is_empty_does_not_count() -> None:
     ],
 )
 def test_what_can_never_be_is_refused_with_an_example(params: dict[str, Any], words: str) -> None:
-    """Whatever the schedule looks like."""
     with pytest.raises(RequestError) as caught:
         ReplayRequest.from_params(params)
     assert words in str(caught.value)
 
 
 def test_the_digest_stands_for_what_is_replayed_and_not_for_how_fast() -> None:
-    """A run that asks the same goes on where another stopped."""
     one = ReplayRequest(batches=(1, 2), chunk_size=10)
     assert one.digest == replace(one, parallel=3).digest
     assert len({each.digest for each in (one, replace(one, batches=(1, 3)), replace(one, table="lake.a.b"))}) == 3

@@ -60,7 +60,6 @@ def strangers(file: Path, allowed: tuple[str, ...]) -> list[str]:
     ids=lambda value: str(value.relative_to(REPO)) if isinstance(value, Path) else "",
 )
 def test_each_folder_imports_its_own_side_only(folder: Path, files: str, allowed: tuple[str, ...]) -> None:
-    """DAG files know Airflow, transforms know Spark."""
     assert [name for file in folder.glob(files) for name in strangers(file, allowed)] == []
     assert folder.is_dir()
 
@@ -78,7 +77,6 @@ ROWS = [row.split(" | ") for row in REFUSALS.splitlines() if row.startswith("| `
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_each_refusal_in_the_docs_is_an_error_and_names_a_test(row: list[str]) -> None:
-    """Both are there."""
     files = re.findall(r"`(test_\w+\.py)`", row[-1])
     assert any(hasattr(errors, name) for name in re.findall(r"`(\w+)`", row[0]))
     assert files
@@ -95,7 +93,6 @@ def test_every_error_that_waits_for_a_person_is_in_the_docs() -> None:
 
 
 def test_the_modules_of_the_layout_page_are_there() -> None:
-    """Those of the table of questions."""
     page = (REPO / "docs" / "layout.md").read_text()
     folders = "core|kafka|formats|sinks|spark|views|simulation|testing|airflow|cli|ui"
     for name in re.findall(rf"`((?:tidegate_\w+|{folders})/[\w/.]*)`", page):
@@ -110,7 +107,6 @@ def test_the_pages_that_are_made_from_the_code_are_current(name: str) -> None:
 
 
 def test_the_page_of_settings_has_a_row_for_each_setting() -> None:
-    """A section may have one."""
     pages = generate.settings().split("# Settings of a receiver file")
     for page, kind in zip(pages, (Pipeline, Receiver), strict=True):
         rows = set(re.findall(r"^\| `([\w.]+)` \|", page, re.MULTILINE))
@@ -151,14 +147,12 @@ def run(folder: Path | None) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_point_is_passed_unless_the_environment_names_a_folder(tmp_path: Path) -> None:
-    """Also where somebody has armed it."""
     arm(tmp_path, "before-range", "kill")
     assert run(None).stdout == "alive\n"
     assert reached(tmp_path, "before-range") is None
 
 
 def test_an_armed_point_kills_the_first_process_that_reaches_it_and_no_other(tmp_path: Path) -> None:
-    """Who it was can be read afterwards."""
     arm(tmp_path, "before-range", "kill")
     assert run(tmp_path).returncode == -signal.SIGKILL
     found = reached(tmp_path, "before-range")
@@ -168,7 +162,6 @@ def test_an_armed_point_kills_the_first_process_that_reaches_it_and_no_other(tmp
 
 
 def test_a_point_may_stop_the_process_until_somebody_lets_it_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP goes to the process itself."""
     sent: list[tuple[int, int]] = []
     monkeypatch.delenv(VARIABLE, raising=False)
     reach("after-write")

@@ -30,7 +30,6 @@ PLAN = {"seq": 7, "redo": False}
 def test_what_comes_next_follows_from_the_task_that_failed(
     task: str, plan: dict[str, object] | None, kind: Kind, words: str
 ) -> None:
-    """The saved range, the cursor, or the chunks."""
     assert words in next_run(task, plan, kind)
 
 
@@ -66,7 +65,6 @@ def test_a_note_is_never_too_long_and_its_failure_is_whole(plan: str, message: s
 
 
 def test_a_note_is_what_there_is_of_plan_and_failure() -> None:
-    """None where there is neither."""
     notes = [("plan", None), ("x" * 2000, None), (None, "failed"), (None, None), ("plan", "failed")]
     assert [note(*each) for each in notes] == ["plan", "x" * LONGEST, "failed", None, "plan\nfailed"]
 

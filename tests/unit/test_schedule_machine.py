@@ -180,7 +180,6 @@ class Schedule(OnPorts, RuleBasedStateMachine):
 
     @invariant()
     def what_a_plan_believes_is_in_the_table_once(self) -> None:
-        """Each record from where its partition begins, or where somebody gave up what was before, to the cursor."""
         try:
             self.plan("look", save=False)
         except REFUSED:
@@ -377,6 +376,5 @@ class Schedule(OnPorts, RuleBasedStateMachine):
 
 @pytest.mark.parametrize("harms", HARMS, ids=" and ".join)
 def test_what_a_plan_believes_is_in_the_table_once_and_what_errors_advise_helps(harms: frozenset[str]) -> None:
-    """In any order, as often as anybody likes."""
     few = settings(stateful_step_count=15, max_examples=max(2, settings().max_examples // 14))
     run_state_machine_as_test(partial(Schedule, harms), settings=few)  # type: ignore[arg-type]

@@ -46,7 +46,6 @@ def batch(started_s: float, run_s: float, records: int, lag: int = 0) -> PlantBa
 
 
 def test_a_load_is_read_from_a_csv() -> None:
-    """Each rate holds until the next one; further columns are ignored, spaces too."""
     load = read_load(["second, records_per_s, note", "0, 1000, x", "600, 2e4,", "900.5,0"], name="burst.csv")
     assert list(load.values) == [(0, 1000), (600, 20_000), (900.5, 0)]
     assert list(read_load(["records_per_s,second", "5,0"], name="x").values) == [(0, 5)]
@@ -67,7 +66,6 @@ def test_a_load_is_read_from_a_csv() -> None:
     ],
 )
 def test_a_csv_that_is_no_load_is_refused_by_its_line(lines: list[str], message: str) -> None:
-    """With the fix."""
     with pytest.raises(RequestError) as refused:
         read_load(lines, name="burst.csv")
     assert message in str(refused.value)
@@ -76,7 +74,6 @@ def test_a_csv_that_is_no_load_is_refused_by_its_line(lines: list[str], message:
 
 
 def test_a_scenario_changes_a_plant_for_a_time() -> None:
-    """Cost, outages; the rest stays."""
     stepped = Steps.of(events.step(PLANT, since_s=600, until_s=1200).record_s)
     assert [stepped.at(second) for second in (0, 600, 1200)] == [B, 3 * B, B]
     away = events.outage(events.outage(PLANT, since_s=1, until_s=2), since_s=3, until_s=4)
@@ -101,7 +98,6 @@ def test_all_policies_are_compared_at_one_utilization() -> None:
 
 
 def test_settings_win_over_the_utilization_of_the_comparison() -> None:
-    """A bound, a utilization; `unlimited` takes all that waits."""
     assert policy_at({"policy": "static", "max_records": 7}, PLANT, 0.9)[0].bound({}) == 7
     target = {"policy": "target", "utilization": 0.5}
     assert policy_at(target, PLANT, 0.9) == (make_rate_policy(target, interval_s=T), 1.0)
@@ -155,7 +151,6 @@ def model(**given: Any) -> Model:
 
 
 def test_a_model_comes_from_the_history() -> None:
-    """Cost and load; what is given wins."""
     found = model()
     assert [found.a, found.b] == pytest.approx([5, B], rel=0.01)
     assert found.arrival_rate == pytest.approx(25_000)
@@ -199,8 +194,6 @@ def test_an_event_begins_with_the_second_third_of_the_time(
 
 
 def test_an_event_changes_the_plant() -> None:
-    """A step by its factor, which is 3 by default."""
-
     def made(**asked: Any) -> Experiment:
         return experiment(model(a=5, b=B, rate=1000.0), **asked, partitions=7)
 
@@ -277,7 +270,6 @@ def modelled(**changes: Any) -> Model:
     ],
 )
 def test_what_cannot_be_simulated_is_refused(made: Callable[[], object], message: str) -> None:
-    """By name, or by the time at which a number is wrong."""
     with pytest.raises((ConfigError, RequestError), match=message):
         made()
 
@@ -315,25 +307,21 @@ def test_a_batch_gets_a_share_of_the_policys_bound() -> None:
 
 
 def test_a_late_run_starts_when_the_one_before_has_ended() -> None:
-    """Of the runs that became due meanwhile only the latest is started."""
     batches = Plant(10, 25.0, record_s=0.0, arrivals=1.0).run(TEN, 60).batches
     assert [(b.due_s, b.started_s, b.ended_s) for b in batches] == [(10, 10, 35), (30, 35, 60)]
 
 
 def test_an_outage_holds_the_run_that_meets_it_and_skips_those_within() -> None:
-    """What was left of the run is done after it."""
     batches = Plant(10, 4.0, record_s=0.0, arrivals=1.0, outages=[(22, 52), (75, 85)]).run(TEN, 90).batches
     assert [(b.started_s, b.ended_s) for b in batches] == [(10, 14), (20, 54), (54, 58), (60, 64), (70, 74)]
 
 
 def test_noise_is_the_same_for_the_same_seed() -> None:
-    """A figure of a simulation can be made again."""
     plant = Plant(10, 1.0, record_s=0.1, arrivals=5.0, noise=0.1)
     assert plant.run(TEN, 100, seed=1) == plant.run(TEN, 100, seed=1) != plant.run(TEN, 100, seed=2)
 
 
 def test_a_run_that_loads_nothing_is_skipped_with_its_reason() -> None:
-    """Nothing to read, the run before, or an outage; with the records that wait."""
     arrivals = Steps([(0, 0.0), (10, 1.0)])
     trace = Plant(10, 12.0, record_s=0.0, arrivals=arrivals, outages=[(45, 55)]).run(TEN, 60)
     assert [batch.due_s for batch in trace.batches] == [20, 30, 40]
@@ -343,7 +331,6 @@ def test_a_run_that_loads_nothing_is_skipped_with_its_reason() -> None:
 
 
 def test_a_run_that_never_ends_skips_all_after_it() -> None:
-    """And none beyond the time that is simulated."""
     trace = Plant(10, 1e9, record_s=0.0, arrivals=1.0).run(TEN, 60)
     assert len(trace.batches) == 1
     assert [skip.due_s for skip in trace.skipped] == [20, 30, 40, 50]
@@ -384,7 +371,6 @@ def test_catching_up_starts_the_next_run_at_once_after_one_that_left_records_beh
 
 
 def test_a_simulation_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too many runs are refused while they run, too."""
     monkeypatch.setattr(plants, "MOST_RUNS", 20)
     with pytest.raises(RequestError, match="more than 20 batches"):
         plant_of(overhead_s=0.0, record_s=0.0, arrivals=1000.0, catch_up=True).run(TEN, 100)

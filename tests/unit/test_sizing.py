@@ -105,12 +105,10 @@ def test_spark_decides_where_nobody_asks() -> None:
     ],
 )
 def test_resources_are_one_line_for_people(executors: int | None, cores: int, pieces: int | None, told: str) -> None:
-    """In the log of a plan, the note of its run, and `tidegate plan`."""
     assert str(Resources(executors, cores, pieces, reason="why")) == f"{told}: why"
 
 
 def test_a_cursor_whose_cores_are_none_goes_on_without_them() -> None:
-    """They are learned anew."""
     world = warm(elastic(max_executors=4))
     value = world.cursor.to_json()
     assert Cursor.from_json(json.loads(json.dumps(value))).pace.cores == (1, 1, 1, 1)

@@ -78,8 +78,6 @@ def driver() -> Driver:
 
 
 def test_a_job_goes_by_a_file_that_only_its_owner_reads_and_the_answer_comes_by_file(driver: Driver) -> None:
-    """Both are gone afterwards."""
-
     def answer(job: LoadJob, result_file: Path) -> None:
         result_file.write_text(json.dumps(LoadResult(driver.land(job), OBSERVED, {"write": 0.1}).to_json()))
 
@@ -142,7 +140,6 @@ def test_an_answer_that_is_lost_is_found_by_the_receipt_of_its_attempt(driver: D
 
 
 def test_a_driver_that_wrote_nothing_had_found_its_batch(driver: Driver) -> None:
-    """But not one that was to write in any case."""
     earlier = driver.land(replace(JOB, attempt="earlier"))
     result = driver.runner().run(JOB)
     assert (result.receipt, result.landed_before) == (earlier, True)

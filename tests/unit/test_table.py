@@ -190,7 +190,6 @@ def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) ->
 
 @given(held=st.sets(st.integers(1, 6)), replayed=st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)), max_size=4))
 def test_every_offset_of_a_complete_lineage_is_in_a_receipt_or_missing(held: set[int], replayed: list[tuple[int, int]]) -> None:
-    """None is lost silently, none is asked for twice."""
     world = World(brokers=FakeBrokers(latest={P0: 100}), committed=7)
     world.sink.found = [r for r in world.sink.found if r.load.seq in held]
     for start, count in replayed:
@@ -235,7 +234,6 @@ def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: Wo
 
 
 def test_what_cannot_be_loaded_again_is_left_out(world: World) -> None:
-    """Retention deleted it, or its topic is gone or another one; what was read of a former topic is nobody's."""
     world.sink.exists = False
     logs: list[tuple[Any, ...]] = [({P0: 12}, {P0: 40}), ({P0: 0}, {P0: 40}, {"t": "new"}), ({}, {})]
     assert [world.loadable(*marks) for marks in logs] == [(t(12, 30),), (), ()]
@@ -295,7 +293,6 @@ def test_a_load_makes_a_table_anew_that_was_dropped_since_its_first_commit_lost_
 
 
 def test_an_acceptance_that_is_withdrawn_counts_no_more(world: World) -> None:
-    """Also where a range was planned with it. A new acceptance counts, and what was accepted before is kept."""
     world.sink.found.pop()
     world.accept()
     world.plan("run4")
@@ -379,6 +376,5 @@ def test_a_table_with_rows_of_the_pipeline_is_never_taken_for_new() -> None:
 
 
 def test_missing_batches_are_named_and_those_whose_ranges_were_pruned_are_not() -> None:
-    """In words that fit a sentence."""
     named: dict[tuple[int, ...], Any] = {(3, 4): "batches 3, 4", (3,): "batch 3", (): "earlier batches"}
     assert {numbers: Missing(ranges=(), batches=numbers, why="gone").named_batches for numbers in named} == named

@@ -32,7 +32,6 @@ def jobs(tmp_path: Path) -> Path:
 
 
 def test_each_transform_that_cannot_be_found_is_named_and_the_others_are_found(jobs: Path) -> None:
-    """Whether its module raises, ends Python, or is not there."""
     broken = broken_transforms(["ends:f", "good:f", "good:g", "nothing:f", "raises:f"], jobs)
     assert broken.keys() == {"ends:f", "good:g", "nothing:f", "raises:f"}
     assert "ends Python (exit code 7)" in broken["ends:f"]
@@ -67,7 +66,6 @@ def offsets(part: Part) -> list[tuple[int, int]]:
 
 @given(RANGES.filter(lambda ranges: total_count(ranges) > 1))
 def test_halves_are_the_part_in_its_order(part: Part) -> None:
-    """Neither is empty, and no range of them is."""
     part = tuple(r for r in part if r.count)
     first, rest = halves(part)
     assert offsets(first) + offsets(rest) == offsets(part)

@@ -32,7 +32,6 @@ def answers_of(clock: Clock, wait_s: float = LONG_S) -> Answers[int]:
 
 
 def test_an_answer_is_kept_for_a_while() -> None:
-    """Each question by itself. One that was asked before the clock went back is asked again."""
     answers, ask = answers_of(clock := Clock()), mock.Mock(side_effect=range(1, 9))
     assert answers.get("a", ask) == answers.get("a", ask) == Answer(value=1, at_ms=1000)
     assert answers.get("b", ask) == Answer(value=2, at_ms=1000)
@@ -137,7 +136,6 @@ def test_who_never_answers_is_named_and_asked_again_after_a_while() -> None:
 
 
 def test_several_questions_are_asked_at_once() -> None:
-    """None of them waits for another."""
     answers, both = answers_of(Clock()), Barrier(2)
 
     def meet() -> int:
@@ -148,7 +146,6 @@ def test_several_questions_are_asked_at_once() -> None:
 
 
 def test_the_oldest_answers_are_forgotten() -> None:
-    """However many questions there are."""
     answers = Answers[int]("somebody", 60, wait_s=LONG_S, now_ms=Clock())
     for key in range(MOST + 10):
         answers.get(key, lambda key=key: key)  # type: ignore[misc]

@@ -30,7 +30,6 @@ def check(rows: list[int], *receipts: Receipt, log: list[int] | None = None, **c
 
 
 def test_what_is_verified_is_committed_and_still_retained() -> None:
-    """From where each partition was begun, or where the log begins now, to the cursor."""
     cursor = cursor_of("p", 3, {P0: 20, P1: 5, TopicPartition("gone", 0): 9}, {"t": "id"}, starts={P0: 3, P1: 2})
     marks = Watermarks({P0: 10, P1: 0}, {P0: 99, P1: 7}, {"t": "id"})
     found = committed_log(cursor, marks)
@@ -43,14 +42,12 @@ def test_what_is_verified_is_committed_and_still_retained() -> None:
 
 @given(st.dictionaries(st.sampled_from([P0, P1]), st.sets(st.integers(0, 100))))
 def test_a_table_that_equals_the_log_holds(log: dict[TopicPartition, set[int]]) -> None:
-    """Gaps in the log are no fault."""
     verdict = judge(log, log)
     assert verdict.holds
     assert verdict.total("records") == verdict.total("rows") == sum(map(len, log.values()))
 
 
 def test_each_offset_that_does_not_fit_is_named() -> None:
-    """Lost, duplicated, unknown, by partition."""
     verdict = judge({P0: [0, 1, 2, 5]}, {P0: [0, 2, 2, 9], P1: [0]})
     named = [(each.lost, each.duplicated, each.unknown) for each in verdict.partitions]
     assert named == [((1, 5), (2,), (9,)), ((), (), (0,))]
@@ -113,7 +110,6 @@ def test_a_verification_counts_what_is_right_and_what_is_not(
 
 
 def test_what_a_former_topic_left_is_told_by_the_cursor_or_by_receipts() -> None:
-    """Under another topic id."""
     cursor = cursor_of("p", 3, {P0: 20}, {"t": "new"}, former={P0: 40})
     old = Receipt(write_of("p", 1, "r", (OffsetRange("t", 1, 0, 9),), "v", "a", {"t": "old"}), 1, 1, rows=9)
     assert former_ranges(cursor, [old, receipt(0, 5)]) == [OffsetRange("t", 1, 0, 9), OffsetRange("t", 0, 0, 40)]

@@ -86,7 +86,6 @@ def test_history_tells_of_each_batch_how_far_it_is_and_how_it_went() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 12), st.sampled_from("abc")), max_size=8))
 def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[int, int, str]]) -> None:
-    """To the last load of each."""
     truth: dict[int, str] = {}
     for start, count, version in loads:
         truth.update(dict.fromkeys(range(start, start + count), version))
@@ -136,7 +135,6 @@ def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
 
 
 def test_a_batch_that_is_only_planned_has_no_loads() -> None:
-    """Nor a time: that of the cursor is another batch's."""
     batch = batch_of(SAVED, cursor_of("p", 2, {P0: 20}, timing=TIMING), ())
     assert (batch.state, batch.rows, batch.transform, batch.timing, batch.rate) == ("planned", None, None, None, None)
 
@@ -171,7 +169,6 @@ def test_of_an_answer_is_shown_what_is_a_number() -> None:
 def test_broken_records_and_a_spark_that_had_just_started_are_marked(
     errors: int | None, age_s: float | None, marks: set[str]
 ) -> None:
-    """Nothing is marked that is not known."""
     found = answer_of(observed={"errors": errors}, spark_age_s=age_s)
     assert found is not None
     assert found.marks == marks
@@ -226,7 +223,6 @@ def test_a_run_without_a_batch_says_why(state: str | None, note: str | None, pla
 
 
 def test_the_last_runs_are_told_apart() -> None:
-    """In the order of their times; a run that found nothing to read is no load."""
     runs = [
         run("old", "success", since_ms=0),
         run("loaded", "success", since_ms=1),
@@ -320,7 +316,6 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
 def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
     cursor: dict[TopicPartition, int], error: type[Exception], words: str
 ) -> None:
-    """The partition is named."""
     with pytest.raises(error, match=words):
         measure_lag(FakeBrokers(latest={P0: 30}), cursor, now_ms=0)
 
@@ -421,7 +416,6 @@ def test_each_batch_is_one_point_that_keeps_its_place_in_time() -> None:
 def test_a_sample_has_each_batch_of_its_span_once(
     batches: list[tuple[int, int]], from_ms: int, length: int, buckets: int
 ) -> None:
-    """In order, in as many points as are asked for at most, with the greatest lag and all records."""
     made = [Point(at_ms, seq, 1, lag=lag, records=lag, rows=1) for seq, (at_ms, lag) in enumerate(batches)]
     inside = [point for point in made if from_ms <= point.at_ms < from_ms + length]
     found = sampled(made, from_ms=from_ms, until_ms=from_ms + length, buckets=buckets)
@@ -500,7 +494,6 @@ def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
 
 
 def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Ledger) -> None:
-    """With the saved range that the next run adopts."""
     ledger.save_range(SAVED)
     runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.")]
     said = shown(seen(ledger, *runs))
