@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 def get_connection(connection_id: str, *, expected: str, find: Callable[[str], Any] | None = None) -> Connection:
     """The connection of that id. `find` asks Airflow; a task, which is the usual caller, asks by its SDK.
 
-    Raises:
-        ConfigError: Airflow has none, or cannot say.
+    Raises ConfigError: Airflow has none, or cannot say.
     """
     try:
         connection: Connection = (find or Connection.get)(connection_id)
@@ -33,11 +32,7 @@ def get_connection(connection_id: str, *, expected: str, find: Callable[[str], A
 
 
 def extra_of(connection: Connection) -> dict[str, Any]:
-    """The connection's extra as a mapping.
-
-    Raises:
-        ConfigError: it is not a JSON object.
-    """
+    """The connection's extra as a mapping. Raises ConfigError: it is not a JSON object."""
     try:
         extra = connection.extra_dejson
     except Exception as error:

@@ -172,10 +172,7 @@ def catches_up(pipeline: Pipeline) -> bool:
 def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG:
     """The DAG that replays any past part of a pipeline. Its loads wait behind the schedule's for a slot of the pool.
 
-    Args:
-        pipeline: whose DAG it is.
-        spark_jobs: as in `build_dags`.
-        sharing: how many pipelines share the pool, this one among them.
+    `sharing` pipelines share its pool, this one among them.
     """
     slots = replay_slots(pipeline, sharing)
     dag = DAG(

@@ -25,9 +25,7 @@ SCHEMA = "urn:tidegate:run-facet:1"
 def lineage_of(jobs: Sequence[LoadJob], results: Sequence[LoadResult]) -> OperatorLineage[Any, Any]:
     """What a task's loads read and wrote; without results, what they tried to.
 
-    Args:
-        jobs: the loads, of one table; at least one.
-        results: their answers; the last load has none where it failed.
+    The jobs, at least one, are of one table; the last one has no answer where it failed.
     """
     from airflow.providers.openlineage.extractors import OperatorLineage  # noqa: PLC0415 - only with the provider
     from openlineage.client.event_v2 import Dataset, OutputDataset  # noqa: PLC0415

@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 def send(stats: Any, values: Mapping[str, float | None], **whose: str) -> None:
     """Send metrics by their names in `METRICS`: the value of a gauge, the increase of a counter; None is not sent.
 
-    Args:
-        stats: Airflow's module of metrics, which servers and tasks have each.
-        values: by name.
-        whose: the tags, whose values end the name.
+    `stats` is Airflow's module of metrics, which servers and tasks have each; `whose` are the tags, whose values end the name.
     """
     for name, value in values.items():
         kind = METRICS[name].kind
@@ -52,14 +49,7 @@ def committed(
     timing: BatchTiming | None,
     interval_s: float | None,
 ) -> None:
-    """A batch was committed for the first time.
-
-    Args:
-        saved: its range.
-        result: of its load; None where it had nothing to load.
-        timing: what it took; None where that is not known.
-        interval_s: seconds between two runs, where that is fixed.
-    """
+    """A batch was committed for the first time."""
     known: dict[str, float | None] = {"seq": saved.load.seq, "remaining": saved.remaining, "interval_s": interval_s}
     if result is not None:
         known |= {"rows": result.receipt.rows, "errors": result.observed.errors, "cold": 1 if result.cold else None}

@@ -46,11 +46,8 @@ INSTALLED = Path(__file__).resolve().parents[1] / "spark" / "submit" / "__main__
 class ConnectRunner:
     """The `JobRunner` port over a Spark Connect server. Each job has a session of its own.
 
-    Args:
-        url: returns `sc://host:port`, with parameters after `/;`; asked for each job, since the server may have moved.
-        spark_jobs: the folder that transforms are imported from.
-        patience: of the task, which waits for the server; it learns here that the server answers.
-        log: of the task.
+    `url` returns `sc://host:port`, with parameters after `/;`: it is asked for each job, since the server may have moved.
+    `patience` learns here that the server answers.
     """
 
     def __init__(self, url: Callable[[], str], *, spark_jobs: Path, patience: Patience, log: Any) -> None:
@@ -107,14 +104,9 @@ class ConnectRunner:
 class SubmitRunner:
     """The `JobRunner` port over spark-submit.
 
-    Args:
-        submit: runs spark-submit with these arguments of the application, and with this value of `--files` (None: no files);
-            returns when the driver has ended, and raises when it failed.
-        kill: ends the driver that runs, if there is one.
-        elsewhere: whether the driver runs on another machine.
-        sink: finds the receipt of a driver whose answer is lost.
-        patience: of the task, which waits for a catalog that is away.
-        log: of the task.
+    `submit` runs spark-submit with these arguments of the application, and with this value of `--files` (None: no files); it
+    returns when the driver has ended, and raises when it failed. `kill` ends the driver that runs, if there is one.
+    `elsewhere`: it runs on another machine. `sink` finds the receipt of a driver whose answer is lost.
     """
 
     lost = 0  # a driver ends only itself

@@ -57,12 +57,8 @@ def lag_asset(pipeline: Pipeline, schedule: LagSchedule) -> Asset:
 class LagTrigger(BaseEventTrigger):
     """Fires when a pipeline has something to do.
 
-    Airflow tells triggers apart by their arguments, so the pipeline's name is one of them.
-
-    Args:
-        pipeline: its name, which is its DAG's.
-        source: the settings of its source that say what to watch, JSON-ready.
-        schedule: the settings of its schedule, durations in seconds.
+    Airflow tells triggers apart by their arguments, so the pipeline's name is one of them. `source` has the settings of its
+    source that say what to watch, and `schedule` those of its schedule, durations in seconds.
     """
 
     def __init__(self, pipeline: str, source: Mapping[str, Any], schedule: Mapping[str, Any]) -> None:
@@ -137,10 +133,8 @@ class LagTrigger(BaseEventTrigger):
     async def _ask_airflow(self, now_s: float) -> None:
         """Read the cursor, and count the active runs, where the watch wants to know.
 
-        Raises:
-            StateUnavailable: Airflow cannot say.
-            StateCorrupt: the cursor is damaged. It counts as missing: a run has to start, which fails of it where people look.
-                The damage is remembered until the next look at the cursor.
+        Raises StateUnavailable: Airflow cannot say. StateCorrupt: the cursor is damaged. It counts as missing: a run has to
+        start, which fails of it where people look. The damage is remembered until the next look at the cursor.
         """
         if self._watch.wants_cursor(now_s):
             try:
@@ -203,9 +197,7 @@ def _loaded() -> Any:
 async def _cursor(pipeline: str) -> Cursor | None:
     """The saved cursor; None where there is none.
 
-    Raises:
-        StateUnavailable: Airflow cannot say.
-        StateCorrupt: it is not what was written.
+    Raises StateUnavailable: Airflow cannot say. StateCorrupt: it is not what was written.
     """
     key = cursor_key(pipeline)
     with asking_airflow("read", key):

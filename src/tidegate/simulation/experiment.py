@@ -74,16 +74,9 @@ def model_of(
 ) -> Model:
     """The model of a pipeline: what is given, and the rest from its last batches.
 
-    Args:
-        timings: batches of the pipeline, oldest first; may be empty where `a` and `b` are given.
-        interval_s: seconds between runs.
-        utilization: share of it that a run may take.
-        a: seconds of a run that do not depend on its records.
-        b: seconds of each record.
-        rate: records/s that arrive. None: as the batches show; where they do not, half of what full runs load.
-
-    Raises:
-        RequestError, ConfigError: an argument is out of its bounds, or there is no history to take `a` or `b` from.
+    The timings, oldest first, may be none where `a` and `b` are given. `rate` is records/s that arrive; None: as the batches
+    show, or else half of what full runs load. Raises RequestError, ConfigError: an argument is out of its bounds, or there is
+    no history to take `a` or `b` from.
     """
     check_interval(interval_s)
     check_number("utilization", utilization, most=1)
@@ -145,17 +138,10 @@ def experiment(
 ) -> Experiment:
     """What is to be simulated: the model under a load, with an event in the second third of the time.
 
-    Args:
-        model: the pipeline.
-        load: records/s over time; None: the model's rate.
-        event: `step`: each record costs `factor` times as much. `outage`: nothing can be committed.
-        factor: of a step; None: 3.
-        lasting_s: seconds of the event; None: 50 intervals, or an outage of an hour.
-        seconds: of virtual time. None: three times the event, at least 150 intervals, or 50 intervals more than the load has.
-        settings: further arguments of `Plant`.
-
-    Raises:
-        RequestError, ConfigError: an argument is out of its bounds, or fits no event.
+    `load` is records/s over time; None: the model's rate. In a `step` each record costs `factor` (3) times as much; in an
+    `outage` nothing can be committed. It lasts `lasting_s`: 50 intervals, or an outage an hour. `seconds` are of virtual time:
+    by default three times the event, at least 150 intervals, or 50 intervals more than the load has. `settings` are further
+    arguments of `Plant`. Raises RequestError, ConfigError: an argument is out of its bounds, or fits no event.
     """
     interval_s = model.interval_s
     if factor is not None:
@@ -208,11 +194,8 @@ def policy_at(settings: Mapping[str, Any], plant: Plant, utilization: float) -> 
     And the share of its bound that a batch gets: `pid` aims at the whole interval, so it is compared with a part of its bound.
 
     `static` without `max_records` gets the records of a full run, by the plant's cost at the beginning; `unlimited` has no
-    bound.
-
-    Raises:
-        ConfigError: a setting is not valid.
-        RequestError: `static` has no bound, and an empty run takes longer than its share of the interval.
+    bound. Raises ConfigError: a setting is not valid. RequestError: `static` has no bound, and an empty run takes longer than
+    its share of the interval.
     """
     check_number("utilization", utilization, most=1)
     name = settings.get("policy")
@@ -326,15 +309,7 @@ def compare(
 ) -> list[Simulated]:
     """Each policy on the plant, by itself.
 
-    Args:
-        plant: the pipeline.
-        policies: as `policy_at`, by the name that they are shown under.
-        seconds: of virtual time.
-        seed: of the noise.
-        progress: called with how many policies are done.
-
-    Raises:
-        RequestError: as `Plant.run`.
+    `policies` are as of `policy_at`, by the name that they are shown under; `progress` is called with how many are done.
     """
     done = []
     for k, (name, (policy, share)) in enumerate(policies.items()):
@@ -347,8 +322,7 @@ def compare(
 def parse_policy(text: str) -> dict[str, Any]:
     """The settings in a text such as `target` or `pid,min_rate=10,proportional=0.8`.
 
-    Raises:
-        RequestError: the policy is unknown, or a setting is no name=number.
+    Raises RequestError: the policy is unknown, or a setting is no name=number.
     """
     name, *rest = (part.strip() for part in text.split(","))
     known = (*POLICIES, UNLIMITED)

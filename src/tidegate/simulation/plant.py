@@ -43,11 +43,10 @@ COLUMNS = ("second", "records_per_s")
 class Steps:
     """A number such as an arrival rate or a cost: each value holds until the next one begins, the last one for ever.
 
+    Raises RequestError: the times do not begin with 0 or do not grow, or a number is negative or not finite.
+
     Args:
         values: (from second, value), in order, the first from 0.
-
-    Raises:
-        RequestError: the times do not begin with 0 or do not grow, or a number is negative or not finite.
     """
 
     values: Sequence[tuple[float, float]]
@@ -103,14 +102,8 @@ def _check(values: Sequence[tuple[float, float]]) -> None:
 def read_load(lines: Iterable[str], *, name: str) -> Steps:
     """The arrival rate of a CSV with the columns `second` and `records_per_s`, further ones ignored.
 
-    Each row's rate holds from its second on, until the next row; the first row is at second 0, seconds grow.
-
-    Args:
-        lines: of the file, with the names of the columns first.
-        name: of the file, for errors.
-
-    Raises:
-        RequestError: the file is empty or not such a CSV; names the line and what is wrong with it.
+    Each row's rate holds from its second on, until the next row; the first row is at second 0, seconds grow. `name` is that of
+    the file, for errors. Raises RequestError: the file is empty or not such a CSV; names the line and what is wrong with it.
     """
     rows = csv.DictReader(lines, skipinitialspace=True, restval="")
     try:
@@ -207,7 +200,7 @@ class Trace:
 
 @dataclass(frozen=True, slots=True)
 class Plant:
-    """The modelled pipeline.
+    """The modelled pipeline. Raises ConfigError, RequestError: an argument is out of its bounds.
 
     Args:
         interval_s: seconds between runs.
@@ -221,9 +214,6 @@ class Plant:
         partitions: of the topic; records arrive in them in turn.
         limits: the pipeline's own limits, beside the policy's bound.
         catch_up: the next run starts at once when the last one has left records behind.
-
-    Raises:
-        ConfigError, RequestError: an argument is out of its bounds.
     """
 
     interval_s: float
@@ -254,14 +244,8 @@ class Plant:
     def run(self, policy: RatePolicy, seconds: float, *, share: float = 1.0, seed: int = 0) -> Trace:
         """The runs that are due within `seconds`; second 0 is the first of the epoch.
 
-        Args:
-            policy: the rate policy.
-            seconds: of virtual time.
-            share: of the policy's bound that a batch gets.
-            seed: of the noise.
-
-        Raises:
-            RequestError: more than `MOST_RUNS` runs are due.
+        A batch gets a `share` of the policy's bound; `seed` is that of the noise. Raises RequestError: more than `MOST_RUNS`
+        runs are due.
         """
         check_number("seconds", seconds)
         if seconds > MOST_RUNS * self.interval_s:
@@ -273,14 +257,7 @@ class Plant:
 
 
 class Runs:
-    """The runs of a plant, one after the other, and what changes with them.
-
-    Args:
-        plant: the pipeline.
-        policy: its rate policy.
-        share: of its bound that a batch gets.
-        seed: of the noise.
-    """
+    """The runs of a plant, one after the other, and what changes with them."""
 
     def __init__(self, plant: Plant, policy: RatePolicy, share: float, *, seed: int) -> None:
         self.plant = plant

@@ -93,11 +93,8 @@ class _Held(Generic[T]):
 class Answers(Generic[T]):
     """The newest answer to each question. Each question is asked in a thread of its own, by one at a time.
 
-    Args:
-        of: who is asked, for an error that says that there is no answer.
-        keep_s: seconds that an answer is not asked for again, a failure too.
-        wait_s: seconds that a caller waits for a newer answer.
-        now_ms: the clock, epoch ms.
+    `of` is who is asked, for an error that says that there is no answer. An answer, a failure too, is not asked for again for
+    `keep_s` seconds; a caller waits for a newer one for `wait_s`.
     """
 
     def __init__(self, of: str, keep_s: float, *, wait_s: float, now_ms: Callable[[], int]) -> None:
@@ -112,10 +109,8 @@ class Answers(Generic[T]):
     def get(self, key: Hashable, ask: Callable[[], T], *, after_ms: int = 0) -> Answer[T]:
         """The answer to a question, after `wait_s` at most. Of several callers one asks.
 
-        Args:
-            key: names the question.
-            ask: asks it; what it raises is part of the answer.
-            after_ms: when it last may have changed (epoch ms): an older answer is not kept.
+        What `ask` raises is part of the answer. An answer from before `after_ms` (epoch ms), when it last may have changed, is
+        not kept.
         """
         return self.get_all({key: ask}, after_ms=after_ms)[key]
 
@@ -184,13 +179,8 @@ class Plans:
     def of(self, pipeline: str, listing: Listing, *, most: int | None = None, from_ms: int = 0) -> tuple[list[Point], bool]:
         """Saved ranges of a pipeline, the newest batch first, and whether these are all that were asked for.
 
-        One that cannot be read is left out. Ranges that are gone are forgotten.
-
-        Args:
-            pipeline: whose.
-            listing: of its keys.
-            most: how many batches.
-            from_ms: the first time that a plan is asked for of (epoch ms); plans come in the order of their batches.
+        One that cannot be read is left out. Ranges that are gone are forgotten. At most `most` batches, of plans since
+        `from_ms` (epoch ms): plans come in the order of their batches.
         """
         keys = [key.key for key in reversed(listing.ranges)]
         with self._lock:
@@ -220,10 +210,8 @@ class Landings:
     def of(self, loads: Loads | None, planned: Collection[int], *, from_ms: int) -> tuple[list[Point], bool]:
         """The loads of batches, the oldest first, and whether these are all that were asked for.
 
-        Args:
-            loads: of a pipeline; None where they are not known.
-            planned: the batches whose saved ranges are known: how many offsets they have need not be read again.
-            from_ms: the first time that a commit is asked for of (epoch ms), where its batch is not one of these.
+        `planned` are the batches whose saved ranges are known: how many offsets they have need not be read again. Of others,
+        commits since `from_ms` (epoch ms) are asked for.
         """
         until, complete = self._clock() + BUDGET_S, True
         found: list[Point] = []
@@ -264,12 +252,9 @@ class Kafka:
     def ask(self, connection: str, question: Callable[[AdminBrokers], T]) -> T:
         """The answer of the brokers that a connection names. One question at a time of each connection.
 
-        Clients that nobody has needed for `IDLE_S` are closed, and one whose connection has changed.
-
-        Raises:
-            ConfigError: there is no such connection, or it names no broker.
-            BrokerUnavailable: no broker answers; also within `AWAY_S` after one that did not answer.
-            KafkaError: what a broker refuses.
+        Clients that nobody has needed for `IDLE_S` are closed, and one whose connection has changed. Raises ConfigError: there
+        is no such connection, or it names no broker. BrokerUnavailable: no broker answers; also within `AWAY_S` after one that
+        did not answer. KafkaError: what a broker refuses.
         """
         settings, now = _settings(connection), self._clock()
         with self._lock:

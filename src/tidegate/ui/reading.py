@@ -83,9 +83,7 @@ class PageSource:
     def pipelines(self, of: Mapping[str, KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
         """Pipelines at a glance, those that need attention first.
 
-        Args:
-            of: the pipelines.
-            file_errors: why files of pipelines cannot be read, by pipeline; those of other pipelines are shown, too.
+        Files of other pipelines that cannot be read are shown, too.
         """
         states = {name: _state(name) for name in of}
         asked = {

@@ -53,11 +53,7 @@ class Loads:
 
     @staticmethod
     def of(history: TableHistory, pipeline: str) -> Loads:
-        """The loads of a pipeline in a table's history.
-
-        Raises:
-            StateCorrupt: the number of a batch cannot be read.
-        """
+        """The loads of a pipeline in a table's history. Raises StateCorrupt: the number of a batch cannot be read."""
         found = []
         for commit in reversed(history.loads(pipeline)):
             batch = batch_of(commit.properties, snapshot=commit.snapshot)
@@ -72,24 +68,14 @@ class Loads:
     def of_batches(self, seqs: Collection[int], partitions: Collection[TopicPartition] | None = None) -> list[Receipt]:
         """The receipts of some batches, and of all replays since the first of them, the oldest first.
 
-        Where a batch has none, since its snapshot has expired, replays of it may be older than all others.
-
-        Args:
-            seqs: the numbers of the batches.
-            partitions: which ranges the receipts are to have; None: all.
-
-        Raises:
-            StateCorrupt: a receipt cannot be read.
+        Where a batch has none, since its snapshot has expired, replays of it may be older than all others. The receipts have
+        the ranges of `partitions`; None: all. Raises StateCorrupt: a receipt cannot be read.
         """
         first = next((n for n, (_, seq) in enumerate(self.commits) if seq in seqs), -1) if self.batches.issuperset(seqs) else -1
         return self._receipts(lambda n, _, seq: seq in seqs or (seq is None and n > first), partitions)
 
     def of_replay(self, name: str) -> list[Receipt]:
-        """The receipts of one replay, the oldest first.
-
-        Raises:
-            StateCorrupt: a receipt cannot be read.
-        """
+        """The receipts of one replay, the oldest first. Raises StateCorrupt: a receipt cannot be read."""
         return self._receipts(lambda _n, commit, seq: seq is None and replay_of(commit.properties) == name)
 
     def _receipts(
@@ -237,11 +223,7 @@ def entries(
 ) -> list[Entry]:
     """The batches in order, and after them the chunks of replays in the order of their commits.
 
-    Args:
-        saved: saved ranges of the pipeline, in any order.
-        receipts: its receipts, oldest commit first.
-        cursor: how far it has come.
-        who: who or what triggered each run, by run id.
+    `receipts` come oldest commit first, saved ranges in any order. `who` says who or what triggered each run.
     """
     who = who or {}
     plans: dict[int, list[SavedRange]] = {}
@@ -271,8 +253,7 @@ def _entry(seq: int, plans: Sequence[SavedRange], loads: Sequence[Receipt], stat
 def versions(receipts: Sequence[Receipt]) -> dict[str, tuple[OffsetRange, ...]]:
     """Which ranges were loaded last by which version of a transform, sorted, disjoint, and in as few ranges as possible.
 
-    Args:
-        receipts: oldest commit first, replays too.
+    The receipts, replays too, come oldest commit first.
     """
     by_version: dict[str, list[OffsetRange]] = {}
     for (version, _), ranges in loaded_last(receipts).items():

@@ -62,12 +62,8 @@ class Point:
 def points(planned: Iterable[Point], landed: Iterable[Point], cursor: Cursor) -> list[Point]:
     """A point for each batch, in order: by its saved range, and by its first load where the range is not kept any more.
 
-    Such a batch is no later than the next one: its first receipt may be gone, too.
-
-    Args:
-        planned: batches by their saved ranges, in any order.
-        landed: batches by the receipts of their loads, the oldest commit first.
-        cursor: how far it has come, with the timings of the last batches.
+    Such a batch is no later than the next one: its first receipt may be gone, too. Saved ranges come in any order, loads by
+    their receipts with the oldest commit first.
     """
     found = {each.seq: each for each in planned}
     for load in landed:
@@ -106,11 +102,7 @@ def _add_timings(found: dict[int, Point], cursor: Cursor) -> None:
 def sampled(batches: Sequence[Point], *, from_ms: int, until_ms: int, buckets: int) -> tuple[Point, ...]:
     """The batches of a span of time in at most `buckets` points, in order; each batch is in one of them.
 
-    Args:
-        batches: in the order of their plans.
-        from_ms: the first time (epoch ms).
-        until_ms: the end of the span (exclusive), later than `from_ms`.
-        buckets: at least 1.
+    The span is half-open (epoch ms), and not empty.
     """
     found: dict[int, Point] = {}
     for point in batches:
@@ -143,11 +135,7 @@ class Forecast:
 def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | None, lag: int | None) -> Forecast:
     """What is to be expected of the next batches.
 
-    Args:
-        cursor: how far the pipeline has come, with what its policy has learned and what its last batches took.
-        batches: in order; the last of them show what arrives.
-        interval_s: seconds between two runs; None where they start when there is something to read.
-        lag: records that wait now; None where that is not known.
+    `interval_s` is None where runs start when there is something to read; `lag`, what waits now, where it is not known.
     """
     bound, arrival = _next_bound(cursor), _arrival(batches[-RECENT_BATCHES:])
     known = Forecast(next_bound=bound, interval_s=interval_s, arrival_per_s=arrival)

@@ -112,11 +112,8 @@ def pipeline_row(
 ) -> PipelineRow:
     """A pipeline at a glance.
 
-    Args:
-        cursor: how far it is, and what its last batches took; an empty one where it is not known.
-        runs: its newest DAG runs, as Airflow's REST API lists them, the oldest first; `since_ms` is when each was queued.
-        pending: a saved range of the next batch.
-        known: of the row, what is shown as it is.
+    The cursor is an empty one where it is not known. `runs` are its newest DAG runs, as Airflow's REST API lists them, the
+    oldest first; `since_ms` is when each was queued. `known` of the row is shown as it is.
     """
     timings, failed = cursor.pace.timings, failed_runs(since_success(runs))
     seconds = sum(timing.run_ms for timing in timings) / 1000
@@ -226,10 +223,7 @@ class Slots:
 def waits_for(tasks: Iterable[Task], slots: Callable[[str], Slots], *, now_ms: int) -> str | None:
     """One line on the first task that waits; None where none does, or where Airflow is about to start it.
 
-    Args:
-        tasks: of one run.
-        slots: those of a pool. A task that is queued has its slot.
-        now_ms: the time, epoch ms.
+    A task that is queued has its slot.
     """
     for task in tasks:
         if task.state == "running" and task.away is not None:
@@ -256,10 +250,8 @@ def crowding(
 ) -> list[str]:
     """A sentence on each limit of Airflow that receivers reach; none where all fit, and pipelines beside them.
 
-    Args:
-        slots: what receivers take of each pool, by the pool.
-        held: the slots that a pool has, -1 where it has no limit; None: there is no such pool.
-        parallelism: the tasks that Airflow runs at the same time; None where that is not known. Asked only where there are any.
+    `slots` is what receivers take of each pool. `held` says what a pool has: -1 is no limit, None that there is no such pool.
+    `parallelism` is how many tasks Airflow runs at the same time, asked only where there are any.
     """
     said = list[str]()
     for pool, taken in slots.items():
@@ -288,8 +280,7 @@ def crowding(
 def dead_servers(health: Mapping[str, Any]) -> list[str]:
     """A sentence on each server that does not run. One that never ran is not missed.
 
-    Args:
-        health: as Airflow's `/api/v2/monitor/health`.
+    `health` is as of Airflow's `/api/v2/monitor/health`.
     """
     said = []
     for name, effect in STANDS_STILL.items():

@@ -113,12 +113,7 @@ class PartitionRow:
 
 
 def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[PartitionRow]:
-    """The rows of a map, still without blocks: those that are the furthest behind first.
-
-    Args:
-        cursor: how far the pipeline has come.
-        watermarks: what Kafka holds; None where it is not known now.
-    """
+    """The rows of a map, still without blocks: those that are the furthest behind first."""
     offsets = cursor.at.offsets
     log = watermarks or Watermarks({}, {})
     partitions = {*offsets, *log.latest}
@@ -146,13 +141,9 @@ def offset_map(
 ) -> tuple[PartitionRow, ...]:
     """The rows with their blocks, by offsets.
 
-    Args:
-        rows: those of a page.
-        batches: what the pipeline has run, the oldest first, without replays.
-        columns: the smallest offsets that are worth a block of their own are this part of a row.
-        lost: offsets that retention took before they were read, as somebody accepted.
-        versions: the offsets that each version of a transform has loaded last, as `loaded_last` finds them.
-        marks: of batches, by number.
+    `batches`, without replays, come oldest first. The smallest offsets that are worth a block of their own are one part in
+    `columns` of a row. `lost` is what retention took before it was read, as somebody accepted; `versions` is of `loaded_last`;
+    `marks` are by batch.
     """
     pieces = _pieces(batches, {row.topic_partition: [] for row in rows}, marks or {})
     of_lost = by_partition(lost)
@@ -213,9 +204,7 @@ def _in_order(blocks: Iterable[MapBlock]) -> list[MapBlock]:
 def level_of_detail(blocks: Sequence[MapBlock], columns: int) -> tuple[MapBlock, ...]:
     """The same offsets in at most `2 * columns + 1` blocks; those that span a column or more stay as they are.
 
-    Args:
-        blocks: sorted and disjoint.
-        columns: at least 1.
+    The blocks are sorted and disjoint.
     """
     if not blocks:
         return ()

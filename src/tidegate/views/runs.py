@@ -134,12 +134,8 @@ def batch_of(
 ) -> Batch:
     """A batch by its saved range.
 
-    Args:
-        saved: the range.
-        cursor: how far the pipeline has come.
-        receipts: those of the pipeline, the oldest commit first.
-        who: who or what triggered its run, by run id.
-        load: what its newest load handed on.
+    The receipts are those of the pipeline, the oldest commit first. `who` says who or what triggered its run, and `load` is
+    what its newest load handed on.
     """
     seq, why, ranges = saved.load.seq, saved.why, saved.load.ranges
     (entry,) = entries([saved], (r for r in receipts if r.load.replay is None and r.load.seq == seq), cursor, who)
@@ -285,9 +281,7 @@ def _listed(report: Mapping[str, Any], name: str) -> list[Any]:
 def without_a_batch(run: Mapping[str, Any] | None, plan_state: str | None) -> tuple[RunKind, str]:
     """What a run of the schedule is that has saved nothing, and why.
 
-    Args:
-        run: as Airflow has it; None where it does not know it.
-        plan_state: of its plan task.
+    `run` is as Airflow has it; None where it does not know it.
     """
     if run is None:
         return "other", "Airflow does not know this run."
@@ -322,12 +316,8 @@ def run_marks(
 ) -> tuple[RunMark, ...]:
     """The newest runs of some DAGs, the oldest first.
 
-    Args:
-        runs: by DAG id, as Airflow's REST API lists them, with `since_ms`.
-        batches: number and records of the batch that each run of the schedule saved, by run id; records are None where they
-            are not known.
-        pipeline: the id of the schedule's DAG; others replay.
-        most: how many runs.
+    `runs` are by DAG id, as Airflow's REST API lists them, with `since_ms`; DAGs other than the schedule's replay. `batches`
+    has number and records, where they are known, of what each run of the schedule saved, by run id.
     """
     marks = [
         _mark(run, dag_id, batches.get(str(run["dag_run_id"])) if dag_id == pipeline else None, replays=dag_id != pipeline)

@@ -55,13 +55,7 @@ def window_of(ledger: Ledger, *, replay: bool) -> Span:
 
 
 class Announcing:
-    """What one task announces; nothing where the pipeline's file does not ask for it.
-
-    Args:
-        pipeline: whose task it is.
-        patience: of the task.
-        log: of the task.
-    """
+    """What one task announces; nothing where the pipeline's file does not ask for it."""
 
     def __init__(self, pipeline: Pipeline, patience: Patience, log: Any) -> None:
         self._pipeline, self._announce, self._patience, self._log = pipeline, pipeline.announce, patience, log
@@ -70,8 +64,7 @@ class Announcing:
     def times(self, loads: Iterable[tuple[Observed | None, Sequence[OffsetRange]]]) -> list[Times]:
         """The times of the records of some loads: as each has observed them, else by the ends of what it loaded.
 
-        Args:
-            loads: what each has observed, if that is known, and its ranges.
+        Each has what it observed, if that is known, and its ranges.
         """
         if self._announce is None:
             return []
@@ -110,11 +103,8 @@ class Announcing:
     def said(self, cursor: Cursor, times: Sequence[Times], *, complete: bool) -> Announcement:
         """What is announced once a batch is committed or a replay verified. A task that is tried again announces the same.
 
-        Args:
-            cursor: of the schedule.
-            times: of the records that were loaded.
-            complete: whether this is the batch that the cursor moved past last, so that the hours are announced that are
-                complete with it. Whatever else was loaded announces what it changed of those that were announced.
+        `complete`: this is the batch that the cursor moved past last, so that the hours are announced that are complete with
+        it. Whatever else was loaded announces what it changed of those that were announced.
         """
         if self._announce is None:
             return Announcement()
@@ -130,13 +120,8 @@ class AssetEvents:
     """The events of a task's outlets, which Airflow writes when the task succeeds; again, where it is run again.
 
     An outlet that is an asset gets an event from every success of its task, which this fills with what happened. An outlet that
-    is an alias gets one only here.
-
-    Args:
-        context: of the task.
-        outlets: of the task.
-        table: whose asset an alias stands for.
-        hours: the asset of hours. It has to be none of the outlets where there is no hour to announce (`outlets_with`).
+    is an alias gets one only here. An alias stands for the asset of `table`. `hours`, their asset, has to be none of the
+    outlets where there is no hour to announce (`outlets_with`).
     """
 
     def __init__(self, context: Context, outlets: Iterable[Any], table: str, *, hours: str | None = None) -> None:

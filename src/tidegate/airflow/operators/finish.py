@@ -48,10 +48,8 @@ class FinishOperator(Patient):
     Of a batch, its receipt has to cover this run's range; where the cursor has moved already, nothing is done. Of a replay, and
     of a backfill's run, the table has to hold every chunk's receipt, by one version of the transform, of the topics that were
     planned; the cursor stays. Then the table's asset gets an event, and the hours that are complete or changed are announced.
-
-    Args:
-        replays: whether it is of the DAG of replays. Its outlet is an alias, since an asset as outlet gets an event whatever
-            table the replay wrote to.
+    In the DAG of replays (`replays`) its outlet is an alias, since an asset as outlet gets an event whatever table the replay
+    wrote to.
     """
 
     ui_color = "#f6e3c5"
@@ -65,10 +63,8 @@ class FinishOperator(Patient):
     def execute(self, context: Context) -> dict[str, Any]:
         """Commit, or the verdict; the asset event says what was loaded.
 
-        Raises:
-            CommitConflict: the cursor is elsewhere.
-            ReceiptMismatch: the sink's receipt is not of this range; or chunks are missing, and the message names them.
-            StateError: the schedule cannot be read or believed.
+        Raises CommitConflict: the cursor is elsewhere. ReceiptMismatch: the sink's receipt is not of this range; or chunks are
+        missing, and the message names them. StateError: the schedule cannot be read or believed.
         """
         plan = plan_of(context, replays=self.replays)
         if "replay" in plan:
@@ -219,10 +215,8 @@ def _answers(handed_on: Any) -> Iterator[Mapping[str, Any]]:
 def idle_ms(*tasks: Mapping[str, Any]) -> int:
     """How long a run had no task at work because its DAG was paused.
 
-    A pause that begins while no task is at work, which is for about a second, counts like a wait for a slot.
-
-    Args:
-        tasks: what each has handed on of its times, in their order.
+    A pause that begins while no task is at work, which is for about a second, counts like a wait for a slot. `tasks` is what
+    each has handed on of its times, in their order.
     """
     pauses = ((before["ended_ms"], after.get("started_ms")) for before, after in pairwise(tasks) if before.get("paused"))
     return sum(max(0, unpaused - paused) for paused, unpaused in pauses if unpaused is not None)
@@ -233,14 +227,9 @@ def timing_of(
 ) -> BatchTiming | None:
     """What the batch takes that is committed now; None where its load was not the work of this run since it started.
 
-    A run that somebody has cleared waited for a person, and parts of it may not have run again: it shows nothing.
-
-    Args:
-        saved: the range.
-        result: of its load.
-        context: of the task that commits.
-        started_ms: when the run's plan started (epoch ms); None where that is not known.
-        idle_ms: in which none of its tasks was at work, since its DAG was paused.
+    A run that somebody has cleared waited for a person, and parts of it may not have run again: it shows nothing. `started_ms`
+    is when the run's plan started (epoch ms), if that is known; in `idle_ms` none of its tasks was at work, since its DAG was
+    paused.
     """
     run = context["dag_run"]
     if started_ms is None or run.clear_number or result.landed_before:
@@ -274,9 +263,8 @@ class CatchUpOperator(TriggerDagRunOperator):
     def execute(self, context: Context) -> None:
         """Trigger the next run.
 
-        Raises:
-            AirflowSkipException: no more records waited than the batch took, the run was cleared or is a backfill's, or the
-                DAG is paused.
+        Raises AirflowSkipException: no more records waited than the batch took, the run was cleared or is a backfill's, or the
+        DAG is paused.
         """
         ti, run = context["ti"], context["dag_run"]
         plan = ti.xcom_pull(task_ids="plan") or {}

@@ -40,10 +40,7 @@ POLL_S = 1.0
 class LoadOperator(SparkTask):
     """Replaces, in the sink, the rows of this run's range, or those of some chunks of its replay, one after the other.
 
-    A job that is run again, since Spark was away, looks for its receipt first.
-
-    Args:
-        chunks: their numbers, in the DAG of replays.
+    A job that is run again, since Spark was away, looks for its receipt first. `chunks` are their numbers.
     """
 
     def __init__(self, *, chunks: Sequence[int] | None = None, **kwargs: Any) -> None:
@@ -58,11 +55,7 @@ class LoadOperator(SparkTask):
         return f"chunk {str(self.chunks).strip('[]')}"
 
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:  # type: ignore[override]
-        """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose.
-
-        Raises:
-            TidegateError: as `run_job`.
-        """
+        """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose."""
         plan = plan_of(context, replays=self.chunks is not None)
         if self.chunks is not None and not _are_numbers(self.chunks):
             raise plan_edited()
@@ -145,12 +138,8 @@ class LoadOperator(SparkTask):
     ) -> LoadJob:
         """The job of a load, with all that the pipeline says.
 
-        Args:
-            context: of the task.
-            load: what it loads.
-            begun: where each partition begins; None: where the cursor says.
-            resources: what it gets of Spark; None: what there is.
-            what: fields of the job that differ from load to load.
+        `begun` is where each partition begins (None: where the cursor says), `resources` what it gets of Spark (None: what
+        there is), and `what` are fields of the job that differ from load to load.
         """
         pipeline, source = self.pipeline, self.pipeline.source
         load = replace(load, dedupe=pipeline.dedupe)
@@ -203,8 +192,7 @@ class LoadOperator(SparkTask):
     def run_job(self, job: LoadJob, context: Context) -> dict[str, Any]:
         """Load, and hand on the receipt found in the sink.
 
-        Raises:
-            TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.model.errors`.
+        Raises TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.model.errors`.
         """
         self._jobs.append(job)
         patience = self.patience(context)

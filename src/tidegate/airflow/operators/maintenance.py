@@ -23,9 +23,7 @@ class PlanMaintenanceOperator(Patient):
     def execute(self, context: Context) -> None:
         """Look at the table.
 
-        Raises:
-            AirflowSkipException: there is no table yet, or it is a dry run.
-            SinkUnavailable: the catalog does not answer.
+        Raises AirflowSkipException: there is no table yet, or it is a dry run. SinkUnavailable: the catalog does not answer.
         """
         table = self.pipeline.sink.table
         history = self.patience(context).through(lambda: reader_of(self.pipeline.sink.kind).history(table))
@@ -43,11 +41,7 @@ class PlanMaintenanceOperator(Patient):
 
 
 class MaintainOperator(SparkTask):
-    """Does one step of maintenance. To do it again does no harm.
-
-    Args:
-        step: which one.
-    """
+    """Does one step of maintenance. To do it again does no harm."""
 
     ui_color = "#e6dccb"
 
@@ -58,8 +52,7 @@ class MaintainOperator(SparkTask):
     def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]
         """Do it, and hand on what was counted; None where spark-submit ended well without an answer.
 
-        Raises:
-            TidegateError: Spark, the catalog, or the table; see `tidegate.sinks.maintain`.
+        Raises TidegateError: Spark, the catalog, or the table; see `tidegate.sinks.maintain`.
         """
         job = MaintenanceJob(
             pipeline=self.pipeline.name,

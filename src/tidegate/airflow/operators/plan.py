@@ -43,9 +43,7 @@ class PlanOperator(Patient):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, adopt, or find again this run's range; the XCom names its Variable.
 
-        Raises:
-            AirflowSkipException: there is nothing to read.
-            TidegateError: see `tidegate.core.planning.run.plan_batch`.
+        Raises AirflowSkipException: there is nothing to read. TidegateError: see `tidegate.core.planning.run.plan_batch`.
         """
         planned = self._plan(context)
         if isinstance(planned, Skip):
@@ -163,8 +161,7 @@ def _request(params: Mapping[str, Any]) -> Request:
 def _check_no_parameters(run: Any) -> None:
     """A backfill's run reads what its date covers, and nothing else: what it was asked beside that would be ignored.
 
-    Raises:
-        RequestError: it was given parameters.
+    Raises RequestError: it was given parameters.
     """
     if run.conf:
         raise RequestError(
@@ -203,9 +200,7 @@ class PlanReplayOperator(Patient):
     def execute(self, context: Context) -> list[list[int]]:
         """Plan, or find again this run's replay; the numbers of the chunks to load, by the task that loads them.
 
-        Raises:
-            AirflowSkipException: it is a dry run.
-            TidegateError: see `tidegate.core.replay.run.plan_replay`.
+        Raises AirflowSkipException: it is a dry run. TidegateError: see `tidegate.core.replay.run.plan_replay`.
         """
         params = context["params"]
         dry = bool(params.get("dry_run"))

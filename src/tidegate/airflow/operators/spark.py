@@ -31,11 +31,8 @@ class SparkTask(Patient, SparkSubmitOperator):
     """A task that runs a Spark job: through Spark Connect or spark-submit, by the connection's type.
 
     It waits for a server that is away, and then runs the job again. A Spark Connect server that died under the job is waited
-    for `MOST_LOST` times a try: a job that ends its server must not do so again and again.
-
-    Args:
-        pipeline: whose job it is.
-        spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
+    for `MOST_LOST` times a try: a job that ends its server must not do so again and again. `spark_jobs` is the folder of the
+    transforms, and of the project's own `load_range.py` where it has one.
     """
 
     ui_color = "#cfe3cf"
@@ -55,9 +52,8 @@ class SparkTask(Patient, SparkSubmitOperator):
     def through_spark(self, call: Callable[[JobRunner], T], context: Context, patience: Patience) -> T:
         """What the call makes of the runner; it is made again where Spark was away.
 
-        Raises:
-            TidegateError: Spark, or what the call raises.
-            AirflowException: the task was stopped, and runs on until Airflow ends it.
+        Raises TidegateError: Spark, or what the call raises. AirflowException: the task was stopped, and runs on until Airflow
+        ends it.
         """
         if self._stopped:
             raise AirflowException("the task was stopped before this job")

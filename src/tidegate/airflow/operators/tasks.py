@@ -128,8 +128,7 @@ def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
 def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:
     """What the plan task of this run has handed on; `replays` says whether it is of the DAG of replays.
 
-    Raises:
-        RequestError: it handed on nothing, or somebody has edited it: what it names is not what this run has saved.
+    Raises RequestError: it handed on nothing, or somebody has edited it: what it names is not what this run has saved.
     """
     plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY if replays else "return_value")
     if not plan:

@@ -41,8 +41,7 @@ class AirflowApi(RestClient):
     def wait_dag(self, dag_id: str, *, timeout_s: float = 60.0) -> dict[str, Any]:
         """The DAG, once the DAG processor has read it.
 
-        Raises:
-            PlatformError: it is not there in time; tells the import errors, which are the usual reason.
+        Raises PlatformError: it is not there in time; tells the import errors, which are the usual reason.
         """
         dags: list[dict[str, Any]] = []
 
@@ -115,8 +114,7 @@ class AirflowApi(RestClient):
     ) -> dict[str, Any]:
         """The run, once it succeeded or failed; `progress` is called with what each look at it finds.
 
-        Raises:
-            PlatformError: it did neither in time.
+        Raises PlatformError: it did neither in time.
         """
         run: dict[str, Any] = {}
 
@@ -181,8 +179,7 @@ class AirflowApi(RestClient):
     def variable(self, key: str) -> str:
         """A Variable's value. A value that is JSON comes back as the same JSON, with Airflow's own blanks.
 
-        Raises:
-            PlatformError: there is none (status 404).
+        Raises PlatformError: there is none (status 404).
         """
         return str(self.get(f"/variables/{_part(key)}")["value"])
 

@@ -102,8 +102,7 @@ class Remote:
     def kafka(self, pipeline: Pipeline) -> dict[str, str]:
         """The planning client's settings of the pipeline's Kafka connection.
 
-        Raises:
-            ConfigError: there is no such connection, or its secrets are hidden.
+        Raises ConfigError: there is no such connection, or its secrets are hidden.
         """
         connection = pipeline.source.connection
         return planning_client(
@@ -115,11 +114,7 @@ class Remote:
         return AdminBrokers(self.kafka(pipeline), timeout_s=KAFKA_TIMEOUT_S, refused_s=KAFKA_REFUSED_S, tell=self._tell)
 
     def cursor(self, pipeline: Pipeline) -> Cursor:
-        """The pipeline's cursor.
-
-        Raises:
-            StateError: there is none, or it cannot be read or believed.
-        """
+        """The pipeline's cursor. Raises StateError: there is none, or it cannot be read or believed."""
         ledger = Ledger(self.store, pipeline.name)
         if not ledger.listing().has_cursor:
             raise StateError(f"pipeline {pipeline.name} has no cursor yet", fix="Run it once")

@@ -29,17 +29,8 @@ def read_until(
 ) -> int:
     """The time (epoch ms) until which everything is read once a batch is committed. One that read to the end asks nothing.
 
-    Args:
-        saved: the range of the batch.
-        cursor: after it.
-        brokers: the log, where it is needed.
-        level: the pipeline's isolation level.
-        assign: the partitions that the pipeline reads, by topic.
-        grace_ms: how long after its timestamp a record may be written to the log.
-        now_ms: the time, epoch ms.
-
-    Raises:
-        KafkaError, OffsetsOutOfRange: the brokers do not answer, or cursor and log do not fit.
+    `cursor` is the one after the batch, and `grace_ms` how long after its timestamp a record may be written to the log. Raises
+    KafkaError, OffsetsOutOfRange: the brokers do not answer, or cursor and log do not fit.
     """
     if saved.remaining == 0:
         return complete_until(saved.planned_at_ms, grace_ms, ())
@@ -53,14 +44,8 @@ def read_until(
 def times_by_ends(ranges: Iterable[OffsetRange], brokers: Brokers, *, level: IsolationLevel, window: Span) -> Times:
     """The times of a load by the first and the last record of each range: every hour between them may have records.
 
-    Args:
-        ranges: what was loaded; several of a partition where there are gaps.
-        brokers: the log; of records that it no longer holds nothing is known.
-        level: the pipeline's isolation level.
-        window: where hours are looked at (epoch ms).
-
-    Raises:
-        KafkaError: the brokers do not answer.
+    Of records that the log no longer holds nothing is known. `window` is where hours are looked at (epoch ms). Raises
+    KafkaError: the brokers do not answer.
     """
     ask = partial(brokers.next_timestamps, isolation_level=level)
     return Times.between([ends for layer in one_of_a_partition(merged(ranges)) for ends in _ends(layer, ask)], window)

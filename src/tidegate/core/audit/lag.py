@@ -105,19 +105,9 @@ def measure_lag(
 ) -> list[PartitionLag]:
     """The lag of each partition of a cursor, and of those that its topics have got since, sorted.
 
-    Args:
-        brokers: what Kafka holds.
-        cursor_offsets: the next offset to read of each partition.
-        now_ms: the time, epoch ms.
-        isolation_level: where the log ends, and what counts as a record: the pipeline's own.
-        assign: the partitions that the pipeline reads, by topic.
-
-    Raises:
-        TopicNotFound: a topic does not exist.
-        PartitionsDeleted: a partition does not exist.
-        CursorBeyondLog: the log ends before the cursor.
-        BrokerUnavailable: no broker, or no leader of a partition, answered in time.
-        KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
+    `isolation_level` and `assign` are the pipeline's own. Raises TopicNotFound: a topic does not exist. PartitionsDeleted: a
+    partition does not exist. CursorBeyondLog: the log ends before the cursor. BrokerUnavailable: no broker, or no leader of a
+    partition, answered in time. KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
     """
     watermarks = brokers.watermarks(sorted({tp.topic for tp in cursor_offsets}), isolation_level=isolation_level)
     positions = to_read(cursor_offsets, watermarks, assign)
@@ -157,9 +147,7 @@ def to_read(
 def unread(cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks) -> dict[TopicPartition, int]:
     """The first offset that is retained and not read, of each partition that is behind.
 
-    Raises:
-        PartitionsDeleted: a partition does not exist.
-        CursorBeyondLog: the log ends before the cursor.
+    Raises PartitionsDeleted: a partition does not exist. CursorBeyondLog: the log ends before the cursor.
     """
     latest = watermarks.latest
     deleted = sorted(tp for tp in cursor_offsets if tp not in latest)

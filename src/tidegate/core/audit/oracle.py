@@ -169,8 +169,7 @@ class Verification:
 def committed_log(cursor: Cursor, watermarks: Watermarks) -> Watermarks:
     """The part of the log that is committed and still retained: from where each partition was begun to the cursor.
 
-    Raises:
-        TopicRecreated: the log is another topic's now.
+    Raises TopicRecreated: the log is another topic's now.
     """
     check_same_topics(
         cursor.at.topic_ids,
@@ -328,9 +327,7 @@ def former_ranges(cursor: Cursor, receipts: Iterable[Receipt]) -> list[OffsetRan
 def began_anew(cursor: Cursor, earlier: Iterable[Position | None]) -> tuple[OffsetRange, ...]:
     """What lies before the partitions that began anew, as an operator accepted, from where they had begun: it may be missing.
 
-    Args:
-        cursor: what is committed.
-        earlier: where the batches led that are still known, by their saved ranges or receipts.
+    `earlier` is where the batches led that are still known, by their saved ranges or receipts.
     """
     begun: dict[TopicPartition, int] = {}
     for position in filter(None, earlier):
@@ -405,12 +402,9 @@ def verify_batches(
 ) -> BatchVerification:
     """Compare the rows of each batch with its newest commit.
 
-    Args:
-        committed: the last committed batch.
-        table: how many rows each batch has; None is no batch.
-        receipts: all of the pipeline, oldest commit first, replays too.
-        loaded: the batches that read something, as far as their saved ranges are kept.
-        pending: whether the batch after the last committed one is saved.
+    `table` has the rows of each batch (None is no batch), `loaded` the batches that read something, as far as their saved
+    ranges are kept. The receipts are all of the pipeline, the oldest commit first. `pending`: the batch after the last
+    committed one is saved.
     """
     newest = {r.load.batch: r for r in receipts if r.load.batch is not None}
     oldest = min(newest, default=0)

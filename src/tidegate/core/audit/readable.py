@@ -17,8 +17,7 @@ T = TypeVar("T")
 class Readable:
     """What can be read now of a pipeline's saved state. `faults` has a message for each part that was read and is broken.
 
-    Raises:
-        StateUnavailable: the store does not answer; also when a part is read.
+    Raises StateUnavailable: the store does not answer; also when a part is read.
     """
 
     def __init__(self, ledger: Ledger) -> None:

@@ -35,18 +35,10 @@ def offsets_to_reload(
 ) -> tuple[OffsetRange, ...]:
     """The missing offsets that the log still holds.
 
-    Args:
-        pipeline: whose table it is.
-        cursor: which topics it was read from.
-        missing: what the table does not hold.
-        store: the saved ranges, which are read where rows are known by their batch.
-        brokers: opens the log; called only where the cursor names what is missing.
-        accept_loss: leave out what the log no longer holds.
-
-    Raises:
-        RequestError: nothing can be loaded again, or not all of it and that is not accepted; the message names what.
-        StateUnavailable: the store does not answer.
-        KafkaError: the brokers do not answer.
+    The saved ranges are read where rows are known by their batch, and the log is opened only where the cursor names what is
+    missing. `accept_loss` leaves out what the log no longer holds. Raises RequestError: nothing can be loaded again, or not all
+    of it and that is not accepted; the message names what. StateUnavailable: the store does not answer. KafkaError: the brokers
+    do not answer.
     """
     table, accept_table = pipeline.sink.table, f"`tidegate accept table {pipeline.name}`"
     if not missing.ranges:
@@ -112,17 +104,11 @@ def restore(
 ) -> Restored:
     """Cursor and saved ranges from the table's receipts, saved in place of those that are there.
 
-    Args:
-        pipeline: whose schedule; none of its runs may be active.
-        store: the saved state; what can be read of it completes the receipts.
-        sink: the table.
-        accept_gaps: let partitions that the table is not proved to hold all offsets of begin anew, where the cursor is.
-        save: False for a dry run, which writes nothing and returns the refusal instead of raising it.
-
-    Raises:
-        StateError: the table holds no receipt of a batch, or there are gaps that are not accepted. Nothing was written.
-        StateUnavailable: the store does not answer.
-        SinkError: the table's history cannot be read.
+    None of the pipeline's runs may be active. What can be read of the saved state completes the receipts. `accept_gaps` lets
+    partitions that the table is not proved to hold all offsets of begin anew, where the cursor is. Without `save` nothing is
+    written, and the refusal is returned instead of raised. Raises StateError: the table holds no receipt of a batch, or there
+    are gaps that are not accepted. Nothing was written. StateUnavailable: the store does not answer. SinkError: the table's
+    history cannot be read.
     """
     ledger = Ledger(store, pipeline.name)
     before = Readable(ledger)

@@ -48,26 +48,14 @@ def _size(count: float) -> str:
 
 
 def state_of(history: TableHistory, maintenance: Maintenance, *, now_ms: int) -> TableState:
-    """What there is to maintain in a table.
-
-    Args:
-        history: the table's commits, newest first.
-        maintenance: what is kept.
-        now_ms: the time, epoch ms.
-    """
+    """What there is to maintain in a table."""
     before_ms = now_ms - maintenance.keep * 1000
     old = sum(commit.committed_at_ms < before_ms for commit in history.commits[maintenance.keep_snapshots :])
     return TableState(files=history.files.count, file_bytes=history.files.size, snapshots=len(history.commits), expirable=old)
 
 
 def advice(pipeline: Pipeline, history: TableHistory, *, now_ms: int) -> str | None:
-    """Why the table of a pipeline needs maintenance, and what to do; None where it does not.
-
-    Args:
-        pipeline: whose table it is.
-        history: the table's commits.
-        now_ms: the time, epoch ms.
-    """
+    """Why the table of a pipeline needs maintenance, and what to do; None where it does not."""
     maintenance = pipeline.maintenance or Maintenance()
     left, left_bytes = history.files.compacted
     new, new_bytes = (history.files.count or 0) - left, max(0, (history.files.size or 0) - left_bytes)

@@ -29,14 +29,8 @@ def to_expire(
     """The ids of those that may expire, the oldest first, at most `MOST`.
 
     None is from `before_ms` or later, none among the newest `keep` ancestors of the current state, none among the newest `keep`
-    of all that are no ancestors, and none is held by a tag or by another branch.
-
-    Args:
-        snapshots: all that the table has.
-        branches: the newest snapshot of each branch, `main` among them.
-        tags: the snapshots that tags name.
-        before_ms: epoch ms.
-        keep: how many.
+    of all that are no ancestors, and none is held by a tag or by another branch. `branches` has the newest snapshot of each
+    branch, `main` among them.
     """
     by_id = {snapshot.id: snapshot for snapshot in snapshots}
     lineage = _ancestors(by_id, branches.get(MAIN))

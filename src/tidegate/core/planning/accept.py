@@ -24,11 +24,7 @@ from tidegate.core.state.saved_range import SavedRange
 
 
 def missing_now(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> tuple[Cursor, Missing | None]:
-    """The cursor as the next plan will believe it, and what the table lacks of its batches that nobody has accepted.
-
-    Raises:
-        StateError, SinkUnavailable: as `plan_batch`.
-    """
+    """The cursor as the next plan will believe it, and what the table lacks of its batches that nobody has accepted."""
     return missing_by(read_evidence(pipeline, store, sink))
 
 
@@ -47,11 +43,7 @@ def accept_loss(
 
     A range that was planned before, and never loaded, cannot be loaded any more, as where its topic is gone: its Variables are
     deleted, and the next run plans the batch anew; what is lost of partitions that it was the first to read is accepted too.
-    Returns what was accepted, and these ranges.
-
-    Raises:
-        RequestError: nothing is lost.
-        StateError, KafkaError: as `plan_batch`.
+    Returns what was accepted, and these ranges. Raises RequestError: nothing is lost.
     """
     evidence = read_evidence(pipeline, store, sink)
     cursor, receipts = caught_up(evidence), evidence.receipts
@@ -78,11 +70,8 @@ def accept_loss(
 def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> Accepted:
     """Record that the schedule may go on though the table does not hold all that is committed; no later loss is accepted.
 
-    What is missing by now is kept in the cursor as absent once the next batch is committed.
-
-    Raises:
-        RequestError: nothing is missing.
-        StateError, SinkUnavailable: as `plan_batch`.
+    What is missing by now is kept in the cursor as absent once the next batch is committed. Raises RequestError: nothing is
+    missing.
     """
     evidence = read_evidence(pipeline, store, sink)
     cursor = caught_up(evidence)
@@ -99,11 +88,7 @@ def accept_foreign(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -
     """Record that the pipeline may load beside rows without origin, in the table that it has now.
 
     The next batch keeps it in the cursor. The rows stay, and nothing before the pipeline's start is replayed from then on.
-
-    Raises:
-        RequestError: every row has an origin.
-        SinkMisfit: the rows have lost their origin; the fix gives it back.
-        StateError, SinkUnavailable: as `plan_batch`.
+    Raises RequestError: every row has an origin. SinkMisfit: the rows have lost their origin; the fix gives it back.
     """
     evidence = read_evidence(pipeline, store, sink)
     if not evidence.without_origin and not foreign_accepted(evidence):
@@ -116,11 +101,8 @@ def accept_foreign(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -
 def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkReader) -> Accepted:
     """Record that the next batch may start `topic` anew, under the id that it has now.
 
-    The new topic's records have the origins of the old one's: loading them replaces the old rows with the same offsets.
-
-    Raises:
-        RequestError: the topic is not the pipeline's, or has not been created again.
-        StateError, KafkaError: as `plan_batch`.
+    The new topic's records have the origins of the old one's: loading them replaces the old rows with the same offsets. Raises
+    RequestError: the topic is not the pipeline's, or has not been created again.
     """
     evidence = read_evidence(pipeline, store, sink)
     cursor = caught_up(evidence)

@@ -22,8 +22,7 @@ TYPES = {TOPIC: "string", PARTITION: "int", OFFSET: "bigint"}
 def check_owner(pipeline: Pipeline, history: TableHistory) -> None:
     """Refuse a table of other pipelines, as each load does, but before positions are saved: those of a new name may lie later.
 
-    Raises:
-        SinkMisfit: the table belongs to pipelines with which this one does not share it.
+    Raises SinkMisfit: the table belongs to pipelines with which this one does not share it.
     """
     if (now := history.renamed.get(pipeline.name)) is not None:
         raise SinkMisfit(
@@ -49,14 +48,8 @@ def check_owner(pipeline: Pipeline, history: TableHistory) -> None:
 def check_origins(pipeline: Pipeline, history: TableHistory, *, accepted: bool, without_origin: NoOrigin | None) -> None:
     """Refuse a table whose rows have lost their origin, or have none and nobody has accepted that.
 
-    Args:
-        pipeline: whose table it is.
-        history: the table's commits and columns.
-        accepted: whether an operator has accepted rows without origin in this table.
-        without_origin: why there may be some.
-
-    Raises:
-        SinkMisfit: it is refused; the fix is a command, or SQL.
+    `accepted`: an operator has accepted rows without origin in this table; `without_origin` is why there may be some. Raises
+    SinkMisfit: it is refused; the fix is a command, or SQL.
     """
     if pipeline.identity != "origin" or not history.exists:
         return

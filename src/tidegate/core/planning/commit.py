@@ -100,18 +100,10 @@ def moved(
 ) -> Cursor:
     """The cursor after a batch; the very same object where it is there, or past it, already.
 
-    Args:
-        cursor: before it.
-        saved: what was planned.
-        receipt: what the sink holds of it; None where there was nothing to load.
-        accepted: what an operator accepted for this batch, also after the range was saved.
-        timing: what the batch took, where that is known.
-        record_bytes: mean size of the records, where the load observed it.
-        rate_state: what the rate policy knows after the batch; None leaves it as it is.
-
-    Raises:
-        ReceiptMismatch: the receipt is another batch's, or does not cover the range.
-        CommitConflict: the cursor is elsewhere.
+    `receipt` is None where there was nothing to load. `accepted` is what an operator accepted for this batch, also after the
+    range was saved. What it took, the mean size of its records, and what the rate policy knows after it may be unknown (None).
+    Raises ReceiptMismatch: the receipt is another batch's, or does not cover the range. CommitConflict: the cursor is
+    elsewhere.
     """
     if saved.load.nonempty:
         _check_receipt(saved, receipt)

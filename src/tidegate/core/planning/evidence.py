@@ -75,20 +75,10 @@ def read_evidence(
     """What the store and the sink hold of a pipeline now.
 
     One listing of keys, the cursor, the few saved ranges after it, and one look at the table's commits, however long the
-    history is. What is kept of older batches is read where the table does not descend from the cursor's batches.
-
-    Args:
-        pipeline: whose.
-        store: the schedule.
-        sink: the table.
-        run_id: the run whose own range is read too.
-        oldest: whether the oldest range that is kept is read too.
-
-    Raises:
-        StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
-        SinkMisfit: the table is another pipeline's, or belongs to it under another name.
-        CursorLost: there is no cursor, although the pipeline has run before.
-        StateCorrupt: the cursor is not what was written.
+    history is. What is kept of older batches is read where the table does not descend from the cursor's batches. The range of
+    the run `run_id` is read too, and the `oldest` that is kept. Raises StateUnavailable, SinkUnavailable: the store or the sink
+    cannot be read. SinkMisfit: the table is another pipeline's, or belongs to it under another name. CursorLost: there is no
+    cursor, although the pipeline has run before. StateCorrupt: the cursor is not what was written.
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
@@ -127,10 +117,8 @@ def _check_never_ran(pipeline: Pipeline, listing: Listing, history: TableHistory
     """A pipeline without a cursor begins only where nothing is left of a load.
 
     Where receipts have expired, that is a table with rows that names it as an owner. Its first load may have failed after it
-    was named so; what an operator has accepted for the first batch says that none was committed.
-
-    Raises:
-        CursorLost: it has run before.
+    was named so; what an operator has accepted for the first batch says that none was committed. Raises CursorLost: it has run
+    before.
     """
     name, table = pipeline.name, pipeline.sink.table
     later = [r for r in listing.ranges if r.seq > 1]

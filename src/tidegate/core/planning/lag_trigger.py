@@ -140,12 +140,8 @@ class Watch:
     def read(self, cursor: Cursor | None, planned_s: float | None, now_s: float, *, damaged: bool = False) -> Watch:
         """After the cursor was read.
 
-        Args:
-            cursor: None where the pipeline has none.
-            planned_s: when the cursor's last batch was planned, None where that is not known. What is found unread at the first
-                look has come since then, at the earliest.
-            now_s: the time.
-            damaged: it cannot be understood; it counts as missing, and as a fault.
+        `planned_s` is when the cursor's last batch was planned, where that is known: what is found unread at the first look has
+        come since then, at the earliest. A `damaged` cursor cannot be understood; it counts as missing, and as a fault.
         """
         event = self.event
         if event is not None:

@@ -59,8 +59,7 @@ class Patience:
     def through(self, step: Callable[[], T], *, waits_for: Callable[[TidegateError], bool] = is_away) -> T:
         """What the step returns, once the servers that it needs answer.
 
-        Raises:
-            TidegateError: what the step raised, where `waits_for` is false, or the time is over.
+        Raises TidegateError: what the step raised, where `waits_for` is false, or the time is over.
         """
         while True:
             try:

@@ -125,16 +125,9 @@ class Plan:
 def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, interval_s: float, now_ms: int) -> Plan:
     """The next batch after `cursor`.
 
-    Args:
-        cursor: how far the pipeline has come; `Cursor(pipeline)` for one that never ran.
-        watermarks: of every partition that the pipeline reads.
-        policy: limits and requests.
-        interval_s: seconds between runs, for limits given as a rate.
-        now_ms: the time, epoch ms, for limits that depend on it.
-
-    Raises:
-        OffsetsOutOfRange: the cursor and the log do not fit (each case has its subclass); nothing is skipped.
-        RequestError: `policy.until` or the start names an unknown partition, or an offset outside what can be read.
+    The watermarks are of every partition that the pipeline reads. Limits that are given as a rate count for `interval_s`.
+    Raises OffsetsOutOfRange: the cursor and the log do not fit (each case has its subclass); nothing is skipped. RequestError:
+    `policy.until` or the start names an unknown partition, or an offset outside what can be read.
     """
     recreated = _recreated(cursor, watermarks, policy)
     retired = _retired(cursor, watermarks, policy, recreated)

@@ -25,16 +25,10 @@ class Rebuilt:
 def rebuild(pipeline: str, receipts: Sequence[Receipt], *, generation: int = 0, before: Cursor | None = None) -> Rebuilt:
     """The schedule that the table's own commits lead to. Each batch counts as committed, since its rows are there.
 
-    The receipt of the newest batch holds the whole cursor after it; the others are only compared with those before them.
-
-    Args:
-        pipeline: its name.
-        receipts: its receipts, oldest commit first; replays are passed over.
-        generation: of the current cursor, if it can be read; the rebuilt one is later than every known one.
-        before: the current cursor, if it can be read; it has what no receipt holds: what earlier batches took.
-
-    Raises:
-        StateError: the table holds no receipt of a batch, or the newest one does not hold the cursor after it.
+    The receipt of the newest batch holds the whole cursor after it; the others are only compared with those before them. The
+    receipts come oldest commit first; replays are passed over. The rebuilt cursor's generation is later than every known one.
+    `before` is the current cursor, if it can be read: it has what no receipt holds, what earlier batches took. Raises
+    StateError: the table holds no receipt of a batch, or the newest one does not hold the cursor after it.
     """
     newest = {receipt.load.seq: receipt for receipt in receipts if receipt.load.replay is None}
     if not newest:

@@ -29,18 +29,10 @@ def rename(
 ) -> int:
     """Let a pipeline go on with what another name has saved and loaded; returns how many saved values were under the old name.
 
-    No run of either may be active: a task that plans meanwhile may save what is not moved any more.
-
-    Args:
-        old: the name that it had; no pipeline has it now.
-        pipeline: as it is called now.
-        store: the schedule.
-        sink: the table.
-        move_owner: makes the new name (its third argument) an owner of the table (its first) in the place of the old one.
-
-    Raises:
-        RequestError: there is nothing to move, or something is there under the new name already; nothing was changed.
-        StateError, SinkError: a step failed; the rename may be done again.
+    No run of either may be active: a task that plans meanwhile may save what is not moved any more. `move_owner` makes the new
+    name (its third argument) an owner of the table (its first) in the place of the old one. Raises RequestError: there is
+    nothing to move, or something is there under the new name already; nothing was changed. StateError, SinkError: a step
+    failed; the rename may be done again.
     """
     new, table = pipeline.name, pipeline.sink.table
     left = [key for key in store.keys(f"tidegate.{old}.") if _kind(key, old) in KINDS]

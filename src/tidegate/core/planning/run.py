@@ -110,23 +110,8 @@ def plan_batch(
     """The range that this run reads, saved; or why there is none. With `save=False` nothing is written: a dry run.
 
     Store and sink are read once, then the brokers; what follows from that is decided on values; a new range is written last.
-
-    Args:
-        pipeline: what to load.
-        run_id: of the DAG run, which owns the range from then on.
-        request: what the trigger asks.
-        store: the schedule.
-        brokers: the log.
-        sink: the table.
-        now_ms: the time, epoch ms.
-        save: whether to write.
-
-    Raises:
-        StateError, TableLost: as `read_evidence` and `believe`.
-        SinkUnavailable: the table cannot be read.
-        KafkaError: the brokers do not answer.
-        OffsetsOutOfRange: cursor and log do not fit.
-        RequestError: the trigger asks for what cannot be.
+    The DAG run owns the range from then on. Raises SinkUnavailable: the table cannot be read. KafkaError: the brokers do not
+    answer. OffsetsOutOfRange: cursor and log do not fit. RequestError: the trigger asks for what cannot be.
     """
     evidence = read_evidence(pipeline, store, sink, run_id=run_id, oldest=request.ran_at_ms is not None)
     belief = believe(evidence, run_id, request.ran_at_ms)
@@ -202,10 +187,8 @@ def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader
 
     A task that Airflow has given up, and that was frozen before it saved its range, does so when it goes on. By then the next
     try of the same run may have planned, loaded and committed another range under the same key. What that one saved is made
-    again of the receipt, so that a replay of the batch, or a load that is cleared, reads what the table holds.
-
-    Raises:
-        CommitConflict: the batch was committed before.
+    again of the receipt, so that a replay of the batch, or a load that is cleared, reads what the table holds. Raises
+    CommitConflict: the batch was committed before.
     """
     try:
         cursor = ledger.cursor()
@@ -339,19 +322,9 @@ def commit_batch(
 ) -> tuple[SavedRange, Cursor, bool]:
     """Move the cursor past the saved range at `key`; returns the range, the cursor, and whether it moved now (not before).
 
-    Args:
-        pipeline: whose batch it is.
-        key: of the saved range.
-        receipt: what the sink holds of it; None where there was nothing to load.
-        store: the schedule.
-        record_bytes: mean size of the records, where the load observed it.
-        timing: what the batch took, where that is known.
-        announce: from when until when the hours are that are announced with the batch, whose range and cursor it is given;
-            None where the pipeline announces none.
-
-    Raises:
-        StateError: the schedule cannot be read or believed; `CommitConflict` where the cursor is elsewhere.
-        ReceiptMismatch: the receipt does not cover the range.
+    `receipt` is None where there was nothing to load. `announce` says of the range and the cursor from when until when the
+    hours are that are announced with the batch. Raises StateError: the schedule cannot be read or believed; `CommitConflict`
+    where the cursor is elsewhere. ReceiptMismatch: the receipt does not cover the range.
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()

@@ -26,11 +26,8 @@ Kind = Literal["schedule", "replay", "maintenance"]
 def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out: bool = False) -> str:
     """One paragraph on a run that failed.
 
-    Args:
-        where: the task, such as `load` or `load[chunk 6, 7]`.
-        error: `message` and `fix`, as the task left them; None where its process ended without leaving any.
-        then: what the next run does.
-        timed_out: the run was stopped by its `timeout_s`.
+    `where` is the task, such as `load` or `load[chunk 6, 7]`. `error` has `message` and `fix`, as the task left them; it is
+    None where the task's process ended without leaving any. `timed_out`: the run was stopped by its `timeout_s`.
     """
     if error is not None:
         what = " ".join(_sentence(str(error.get(part) or "")) for part in ("message", "fix")).strip()
@@ -45,11 +42,7 @@ def failure(where: str, error: Mapping[str, Any] | None, then: str, *, timed_out
 def next_run(task: str, plan: Mapping[str, Any] | None, kind: Kind, *, committed: bool = False) -> str:
     """What the next run does after one that failed in a task.
 
-    Args:
-        task: the id of the task that failed.
-        plan: what the plan handed on; None where there is no plan.
-        kind: of the DAG.
-        committed: whether the cursor is past the plan's batch.
+    `plan` is what the plan handed on, `committed` whether the cursor is past its batch.
     """
     if kind == "maintenance":
         return "The table holds the same rows. The next run does what is left."

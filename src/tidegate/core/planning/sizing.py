@@ -29,11 +29,7 @@ NOTHING_MEASURED = "no batch with these cores was measured yet"
 def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_ms: int) -> Advice | None:
     """What follows for the pipeline's interval; None where too little is known, or where its runs have no interval.
 
-    Args:
-        pipeline: with its interval and its policy's utilization.
-        cursor: with the timings of the last batches, and what the last of them left behind.
-        watermarks: the log now. Partitions that the cursor does not know are left out: what they hold has not arrived just now.
-        now_ms: the time, epoch ms.
+    Partitions that the cursor does not know are left out: what they hold has not arrived just now.
     """
     interval_s, timings = pipeline.fixed_interval_s, cursor.pace.timings[-RECENT_BATCHES:]
     if interval_s is None or len(timings) < LEAST_BATCHES or not is_whole(cursor.fired_at_ms, 0, now_ms - 1):
@@ -57,11 +53,8 @@ def outlook(pipeline: Pipeline, cursor: Cursor, watermarks: Watermarks, *, now_m
 def size_load(pipeline: Pipeline, cursor: Cursor, records: int) -> Resources | None:
     """What the load of a planned batch gets; None where the pipeline's file leaves it to Spark.
 
-    Args:
-        pipeline: with its settings of Spark, its interval and its utilization.
-        cursor: with the last timings, and the cores that these loads had.
-        records: of the batch; where executors are chosen, that wait within the pipeline's own limits: what its rate policy
-            allows follows from the executors.
+    `records` are those of the batch; where executors are chosen, those that wait within the pipeline's own limits, since what
+    its rate policy allows follows from the executors.
     """
     spark = pipeline.spark
     if records == 0 or (spark.max_executors is None and spark.cores is None):

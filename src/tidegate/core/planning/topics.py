@@ -36,11 +36,7 @@ class LogReading:
 
 
 def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
-    """What the brokers hold of the partitions that the source names now, and where those begin that the cursor does not know.
-
-    Raises:
-        TopicNotFound, KafkaError: as `read_watermarks`.
-    """
+    """What the brokers hold of the partitions that the source names now, and where those begin that it has not read."""
     watermarks = read_watermarks(source, cursor, brokers)
     missing = left_out(source, cursor)
     unread = read_unread(source, cursor, missing, brokers)
@@ -57,8 +53,7 @@ def read_unread(
 ) -> tuple[OffsetRange, ...]:
     """The records behind the cursor that the brokers hold of `partitions`, which the pipeline's file does not name any more.
 
-    Raises:
-        KafkaError: the brokers do not answer.
+    Raises KafkaError: the brokers do not answer.
     """
     held = _held(source, _existing({tp.topic for tp in partitions}, brokers), brokers)
     other = other_topics(cursor.at.topic_ids, held.topic_ids)
@@ -78,10 +73,8 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
     """The watermarks of every partition that the source names now.
 
     A log end below the cursor is read again, after a while, before it is believed: a new leader may not know its end yet.
-
-    Raises:
-        TopicNotFound: a named topic is missing and not to be retired, or a first run's pattern matches none.
-        KafkaError: the brokers do not answer; `WatermarksUnstable` where the log end is below the cursor, and moving.
+    Raises TopicNotFound: a named topic is missing and not to be retired, or a first run's pattern matches none. KafkaError: the
+    brokers do not answer; `WatermarksUnstable` where the log end is below the cursor, and moving.
     """
     topics = _topics(source, cursor, brokers)
     ends: list[Mapping[TopicPartition, int]] = []
@@ -118,11 +111,7 @@ def _topics(source: Source, cursor: Cursor, brokers: Brokers) -> list[str]:
 
 
 def _check_assigned(source: Source, cursor: Cursor, answer: Watermarks) -> None:
-    """A partition that the file assigns exists, or has existed.
-
-    Raises:
-        TopicNotFound: it does not.
-    """
+    """A partition that the file assigns exists, or has existed. Raises TopicNotFound: it does not."""
     if source.assign is None:
         return
     counts = Counter(tp.topic for tp in answer.latest)
@@ -159,9 +148,7 @@ def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brok
 def watermarks_of(pipeline: Pipeline, saved: SavedRange, brokers: Brokers) -> Watermarks:
     """The watermarks of the topics of a saved range; those that are gone are left out where the pipeline retires topics.
 
-    Raises:
-        TopicNotFound: a topic is missing and not to be retired.
-        KafkaError: the brokers do not answer.
+    Raises TopicNotFound: a topic is missing and not to be retired. KafkaError: the brokers do not answer.
     """
     topics = sorted({r.topic for r in saved.load.nonempty})
     return _held(pipeline.source, _existing(topics, brokers) if pipeline.source.on_deleted == "retire" else topics, brokers)
@@ -176,11 +163,8 @@ def check_topics(
 ) -> None:
     """Ranges that were planned before are loaded only from the topics that they were planned for, by their ids.
 
-    `since` and `fix` are for the error, as in `check_same_topics`.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again since.
-        KafkaError: the brokers do not answer.
+    `since` and `fix` are for the error, as in `check_same_topics`. Raises TopicRecreated: a topic was deleted and created again
+    since. KafkaError: the brokers do not answer.
     """
     planned = ids_of(ranges, topic_ids)
     check_same_topics(planned, brokers.topic_ids(list(planned)), since=since, fix=fix)

@@ -79,16 +79,11 @@ class Belief:
 def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Belief:
     """What the plan of a run goes on from.
 
-    Args:
-        evidence: what the store and the sink hold; with the run's own range, and for a cleared run with the oldest one.
-        run_id: of the DAG run.
-        ran_at_ms: when the run was created (epoch ms), if it was cleared since; None for one that runs for the first time.
-
-    Raises:
-        StateError: what is saved contradicts itself or the table (`CommitConflict` where the pending range does not start at
-            the cursor, `RangeForgotten` where nothing is known any more of what a cleared run has loaded).
-        SinkMisfit: rows of the table have no origin, and nobody has accepted that.
-        TableLost: the table does not hold what the cursor has committed.
+    The evidence has the run's own range, and for a cleared run the oldest one. `ran_at_ms` is when the run was created (epoch
+    ms), if it was cleared since; None for one that runs for the first time. Raises StateError: what is saved contradicts itself
+    or the table (`CommitConflict` where the pending range does not start at the cursor, `RangeForgotten` where nothing is known
+    any more of what a cleared run has loaded). SinkMisfit: rows of the table have no origin, and nobody has accepted that.
+    TableLost: the table does not hold what the cursor has committed.
     """
     pipeline, saved_cursor = evidence.pipeline, evidence.cursor
     own = evidence.listing.of_run(run_id)
@@ -131,9 +126,7 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
 def check_table(evidence: Evidence) -> None:
     """Refuse a table whose rows have no origin; see `tidegate.core.planning.admission`.
 
-    Raises:
-        SinkMisfit: it is refused.
-        StateCorrupt: as `caught_up`, where rows have no origin.
+    Raises SinkMisfit: it is refused. StateCorrupt: as `caught_up`, where rows have no origin.
     """
     accepted = evidence.without_origin is not None and foreign_accepted(evidence)
     check_origins(evidence.pipeline, evidence.history, accepted=accepted, without_origin=evidence.without_origin)
@@ -152,8 +145,7 @@ def foreign_accepted(evidence: Evidence) -> bool:
 def misfit_of(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> SinkMisfit | None:
     """Why the pipeline must not load into its table; None where it may, or its ledger cannot be believed.
 
-    Raises:
-        StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
+    Raises StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
     """
     try:
         check_table(read_evidence(pipeline, store, sink))
@@ -168,10 +160,7 @@ def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | No
     """What the table does not hold of the committed batches and is not accepted (`tidegate.core.state.history.find_missing`).
 
     A table that is gone is missing as a whole, also where nothing that the cursor names was in it: it may hold rows of topics
-    that were retired since.
-
-    Raises:
-        StateCorrupt: something is missing, and a saved range cannot be read.
+    that were retired since. Raises StateCorrupt: something is missing, and a saved range cannot be read.
     """
 
     def find(accepted: Accepted | None) -> Missing | None:
@@ -208,8 +197,7 @@ def with_earlier(evidence: Evidence, cursor: Cursor, accepted: Accepted | None) 
 def check_cursor(evidence: Evidence) -> None:
     """The saved cursor is where its last batch leads: by the saved range, or, where that was overwritten, by the receipt.
 
-    Raises:
-        StateCorrupt: it is elsewhere.
+    Raises StateCorrupt: it is elsewhere.
     """
     cursor, name = evidence.cursor, evidence.pipeline.name
     plans = evidence.ranges_of(cursor.seq)
@@ -243,8 +231,7 @@ def _differences(cursor: Cursor, position: Position) -> Iterator[str]:
 def check_not_passed(evidence: Evidence, cursor: Cursor, pending: SavedRange | None) -> None:
     """The sink's commits are the truth: a cursor that they have passed was overwritten, or comes from a backup.
 
-    Raises:
-        StateCorrupt: the table holds a later batch than the cursor and the pending range.
+    Raises StateCorrupt: the table holds a later batch than the cursor and the pending range.
     """
     name = evidence.pipeline.name
     reached = evidence.history.reached(name)
@@ -262,11 +249,8 @@ def caught_up(evidence: Evidence) -> Cursor:
     """The cursor after the last batch but one that is saved: a range is saved only after the one before was committed.
 
     So an earlier cursor was put back: by a backup, or by a commit that was suspended between its check and its write. The
-    commits are repeated, as far as the table holds them. Any other cursor is returned as it is.
-
-    Raises:
-        StateCorrupt: the table does not hold the batches, so nobody knows how far the schedule is; or the cursor was never
-            there.
+    commits are repeated, as far as the table holds them. Any other cursor is returned as it is. Raises StateCorrupt: the table
+    does not hold the batches, so nobody knows how far the schedule is; or the cursor was never there.
     """
     cursor = evidence.cursor
     if not any(r.seq > cursor.seq + 1 for r in evidence.listing.ranges):
@@ -293,8 +277,7 @@ def caught_up(evidence: Evidence) -> Cursor:
 def pending_range(evidence: Evidence, cursor: Cursor) -> SavedRange | None:
     """The saved range of the batch after the cursor, by whoever planned it first; None where nobody has.
 
-    Raises:
-        CommitConflict: it does not start at the cursor.
+    Raises CommitConflict: it does not start at the cursor.
     """
     candidates = evidence.ranges_of(cursor.seq + 1)
     if not candidates:
@@ -315,16 +298,8 @@ def pending_range(evidence: Evidence, cursor: Cursor) -> SavedRange | None:
 def check_loadable(pipeline: Pipeline, saved: SavedRange, key: str, watermarks: Watermarks, *, redo: bool) -> None:
     """A range that was saved before is loaded only from the topics that it was planned for, and while these hold its records.
 
-    Args:
-        pipeline: whose range it is.
-        saved: the range.
-        key: its key.
-        watermarks: of its topics.
-        redo: whether its batch is committed.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again.
-        OffsetsExpired: retention has passed the range, or a topic of it is gone.
+    `redo`: its batch is committed. Raises TopicRecreated: a topic was deleted and created again. OffsetsExpired: retention has
+    passed the range, or a topic of it is gone.
     """
     drop = f"Run `airflow variables delete {key}`: the error of the next run names how to start the topic anew"
     check_same_topics(
@@ -353,14 +328,8 @@ def ids_of(ranges: Iterable[OffsetRange], topic_ids: Mapping[str, str]) -> dict[
 def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: int | None) -> SavedRange | None:
     """The committed range of a run whose Variable was pruned, by the run's receipt; None for a run that never saved a range.
 
-    Args:
-        evidence: its listing holds no range of the run.
-        cursor: how far the schedule is.
-        run_id: of the run.
-        ran_at_ms: when the run was created (epoch ms), if it was cleared since; None for one that runs for the first time.
-
-    Raises:
-        RangeForgotten: it may have saved a range, and nothing is known of that any more.
+    The listing holds no range of the run. `ran_at_ms` is as in `believe`. Raises RangeForgotten: it may have saved a range, and
+    nothing is known of that any more.
     """
     pipeline, listing = evidence.pipeline, evidence.listing
     receipt = evidence.history.batch_of_run(pipeline.name, run_id)

@@ -21,12 +21,6 @@ def least_interval(a: float, b: float, *, arrival_rate: float, utilization: floa
 
     A run of the records of one interval takes a + b * arrival rate * T, which must be at most utilization * T. None: the
     records of a second take more than `utilization` of a second, so they pile up at any interval.
-
-    Args:
-        a: seconds of a run that do not depend on its records.
-        b: seconds of each record.
-        arrival_rate: records/s.
-        utilization: share of the interval that a run may take.
     """
     rest = utilization - b * arrival_rate
     return a / rest if rest > 0 else None
@@ -41,6 +35,8 @@ def full_batch(a: float, b: float, *, interval_s: float, utilization: float) -> 
 class Advice:
     """What an operator should know about the interval of a pipeline whose batches cost a + b * n seconds.
 
+    Raises RequestError: a, b or the backlog is out of its bounds. ConfigError: another argument is.
+
     Args:
         a: seconds of a run that do not depend on its records.
         b: seconds of each record.
@@ -48,10 +44,6 @@ class Advice:
         arrival_rate: records/s.
         utilization: share of the interval that a run may take.
         backlog: records that wait.
-
-    Raises:
-        RequestError: a, b or the backlog is out of its bounds.
-        ConfigError: another argument is.
     """
 
     a: float
@@ -82,8 +74,7 @@ class Advice:
     def drain_s(self, batch: int | None = None) -> float | None:
         """Seconds until the backlog is loaded, with what arrives meanwhile; None: it does not shrink.
 
-        Args:
-            batch: records of each run, by default of a full one. A run that takes longer than the interval delays the next one.
+        Each run loads `batch` records, by default a full batch. A run that takes longer than the interval delays the next one.
         """
         batch = self.full_batch if batch is None else batch
         run_s = self.a + self.b * batch
@@ -150,16 +141,13 @@ LEAST_PIECE_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a load gets of Spark.
+    """What a load gets of Spark. Raises RequestError: a number is below 1, or not whole.
 
     Args:
         executors: how many (spark-submit); None where the cores are a running server's.
         cores: of each executor, or of the server.
         pieces: Spark tasks that the load is cut into, at least; None where that is left to Spark.
         reason: what they follow from.
-
-    Raises:
-        RequestError: a number is below 1, or not whole.
     """
 
     executors: int | None
@@ -192,15 +180,9 @@ def executors_for(
 ) -> Resources:
     """Executors that load the planned records in the time that a run has for them: up at once, down by one a run.
 
-    Args:
-        records: of the planned batch.
-        core_s: seconds of one core for each record: b * the cores that b was measured with. Work is taken for divisible.
-        records_s: what the target time leaves for records, utilization * interval - a. Where the overhead leaves nothing, the
-            number stays as it is, since executors do not shorten it.
-        last: of the run before; None: there was none.
-        least: executors.
-        most: executors.
-        cores: of each.
+    `core_s` are the seconds of one core for each record: b * the cores that b was measured with. Work is taken for divisible.
+    `records_s` is what the target time leaves for records, utilization * interval - a. Where the overhead leaves nothing, the
+    number stays as it was in the `last` run, since executors do not shorten it. Each executor has `cores`.
     """
     kept = min(max(last or least, least), most)
     if records_s <= 0:
@@ -218,10 +200,7 @@ def executors_for(
 def pieces_for(records: int, core_s: float, *, cores: int) -> Resources:
     """Pieces of a load for a running Spark (Connect), whose cores are given: five a core, fewer if small.
 
-    Args:
-        records: of the planned batch.
-        core_s: seconds of one core for each record.
-        cores: of the Spark that runs the load.
+    `core_s` are the seconds of one core for each record.
     """
     worth = math.floor(records * core_s / LEAST_PIECE_S + 1e-9)
     return Resources(None, cores, min(max(1, worth), PIECES_PER_CORE * cores), reason=_work(records, core_s))

@@ -20,6 +20,8 @@ from tidegate.core.rates.policy import TIMES, BatchTiming, RatePolicy, is_number
 class RateBound:
     """The most records that a rate policy allows a batch, and why.
 
+    Raises RequestError: the bound is no whole number from 1. ValueError: the terms are no numbers by name.
+
     Args:
         policy: the policy's name.
         records: the bound, at least 1.
@@ -27,10 +29,6 @@ class RateBound:
         reset: why the policy started anew with this batch; None where it did not.
         limiting: whether the bound is what ended the batch: more records waited.
         applied: whether it was applied; not where a trigger asks for a range of its own.
-
-    Raises:
-        RequestError: the bound is no whole number from 1.
-        ValueError: the terms are no numbers by name.
     """
 
     policy: str
@@ -57,15 +55,7 @@ class RateBound:
 
 @dataclass(frozen=True)
 class RateControl:
-    """A policy by its settings.
-
-    Args:
-        settings: as `make_rate_policy` takes them.
-        interval_s: seconds between runs.
-
-    Raises:
-        ConfigError: as `make_rate_policy`.
-    """
+    """A policy by its settings."""
 
     settings: Mapping[str, Any]
     interval_s: float
@@ -76,8 +66,7 @@ class RateControl:
     def bound(self, saved: Mapping[str, Any]) -> RateBound | None:
         """The bound of the next batch; None where the policy has none.
 
-        Args:
-            saved: the cursor's `rate_state`; empty before the first batch.
+        `saved` is the cursor's `rate_state`, empty before the first batch.
         """
         policy = self.policy()
         state, reset = self._state(policy, saved)
@@ -85,13 +74,7 @@ class RateControl:
         return None if records is None else RateBound(self.settings["policy"], records, terms=policy.terms(state), reset=reset)
 
     def observed(self, saved: Mapping[str, Any], timing: BatchTiming, *, catching_up: bool = False) -> dict[str, Any]:
-        """The cursor's `rate_state` after a batch.
-
-        Args:
-            saved: the `rate_state` before it.
-            timing: what the batch took.
-            catching_up: as `without_headroom`.
-        """
+        """The cursor's `rate_state` after a batch. `saved` is the one before it; `catching_up` is as in `without_headroom`."""
         policy = self.policy()
         state, _ = self._state(policy, saved)
         # batches are committed in their order, so a later time than this one's is of a clock that ran ahead

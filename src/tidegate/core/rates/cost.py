@@ -189,14 +189,12 @@ def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float
     """The cost of a batch, from the last batches of a pipeline.
 
     Minimizes the sum of ((a + b * n - t) / t)^2 with a >= 0 and b > 0: a noise of 10 % weighs the same in short and long runs.
+    Raises RequestError: no batch was measured, or a given number is out of its bounds.
 
     Args:
         timings: batches, oldest first; the last `MOST_BATCHES` count. Those without records or a measured time are left out.
         a: seconds of a run that do not depend on its records, where that is known already.
         b: seconds of each record, where that is known already.
-
-    Raises:
-        RequestError: no batch was measured, or a given number is out of its bounds.
     """
     check_cost(a=a, b=b)
     points = [_Point(t.records, t.run_ms / 1000, t.load_ms / 1000) for t in timings[-MOST_BATCHES:] if _measured(t)]

@@ -14,12 +14,10 @@ from tidegate.core.model.ranges import TopicPartition
 def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPartition, int]:
     """Records of each partition, in proportion to `sizes`, about `limit` together and never more than the partition's size.
 
-    Shares are whole: those below one record round up, others down. So a partition with lag is never starved, at the price
-    that a limit smaller than the number of lagging partitions is overshot. From Spark's `KafkaMicroBatchStream.rateLimit`,
-    in whole-number arithmetic (Spark's doubles lose precision beyond 2^53).
-
-    Raises:
-        RequestError: the limit or a size is negative or not whole.
+    Shares are whole: those below one record round up, others down. So a partition with lag is never starved, at the price that
+    a limit smaller than the number of lagging partitions is overshot. From Spark's `KafkaMicroBatchStream.rateLimit`, in
+    whole-number arithmetic (Spark's doubles lose precision beyond 2^53). Raises RequestError: the limit or a size is negative
+    or not whole.
     """
     for name, value in [("limit", limit), *((str(tp), size) for tp, size in sizes.items())]:
         if not is_whole(value):
@@ -42,7 +40,8 @@ def max_messages_per_partition(
 ) -> dict[TopicPartition, int] | None:
     """The most records that a batch may take of each partition of `lags`; None where nothing limits it.
 
-    From Spark's `DirectKafkaInputDStream.maxMessagesPerPartition`.
+    From Spark's `DirectKafkaInputDStream.maxMessagesPerPartition`. Raises RequestError: a number is negative, not finite, or a
+    count is not whole.
 
     Args:
         lags: records that wait, for each partition.
@@ -50,9 +49,6 @@ def max_messages_per_partition(
         max_rate_per_partition: records/s; 0: no maximum.
         min_rate_per_partition: records of each partition *per batch* (so in Spark, whatever its name says); beats the maximum.
         interval_s: seconds between batches.
-
-    Raises:
-        RequestError: a number is negative, not finite, or a count is not whole.
     """
     counts = {"max_rate_per_partition": max_rate_per_partition, "min_rate_per_partition": min_rate_per_partition}
     for of, count in chain(counts.items(), lags.items()):

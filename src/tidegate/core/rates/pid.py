@@ -44,14 +44,13 @@ class PidRateEstimator:
         historical error = scheduling delay * measured rate / batch interval     (records that piled up, as a rate)
         new rate         = latest rate - proportional * error - integral * historical error - derivative * change of error
 
+    Raises RequestError: an argument is out of its bounds.
+
     Args:
         batch_interval_ms: time between batches.
         proportional, integral, derivative: the three gains, each at least 0.
         min_rate: records/s; the result is never lower.
         state: what another estimator remembered (`state`).
-
-    Raises:
-        RequestError: an argument is out of its bounds.
     """
 
     def __init__(
@@ -84,12 +83,6 @@ class PidRateEstimator:
         """The new rate in records/s; None after the first valid call, which only measures, and where a call is skipped.
 
         Skipped, and without any change of state: a time that is not after the last one, no elements, no processing time.
-
-        Args:
-            time_ms: when the batch ended.
-            elements: records of the batch.
-            processing_delay_ms: how long the batch worked.
-            scheduling_delay_ms: how long it waited before.
         """
         before = self.state
         if time_ms <= before.latest_time_ms or elements <= 0 or processing_delay_ms <= 0:
@@ -114,14 +107,13 @@ class PidRateEstimator:
 class PidPolicy(LearningPolicy):
     """The next bound is the estimator's rate for one interval; the first one stays until the estimator gives a rate.
 
+    Raises ConfigError: an argument is out of its bounds, or `initial_rate` is below `min_rate`.
+
     Args:
         interval_s: seconds between runs.
         initial_rate: records/s of the first bound; None: `INITIAL_RATE`, or `min_rate` where that is higher.
         min_rate: records/s; no rate of the estimator is lower. None: Spark's 100, or `initial_rate` where that is lower.
         proportional, integral, derivative: the gains, each at least 0.
-
-    Raises:
-        ConfigError: an argument is out of its bounds, or `initial_rate` is below `min_rate`.
     """
 
     interval_s: float

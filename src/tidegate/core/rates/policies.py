@@ -36,14 +36,11 @@ _COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
 
 @dataclass(frozen=True)
 class StaticPolicy(RatePolicy):
-    """Every batch has the same bound.
+    """Every batch has the same bound. Raises ConfigError: an argument is out of its bounds.
 
     Args:
         interval_s: seconds between runs.
         max_records: records of a batch; None: no bound.
-
-    Raises:
-        ConfigError: an argument is out of its bounds.
     """
 
     interval_s: float
@@ -69,15 +66,12 @@ class StaticPolicy(RatePolicy):
 
 @dataclass(frozen=True)
 class AimingPolicy(LearningPolicy):
-    """A policy whose full runs are to take a share of the interval.
+    """A policy whose full runs are to take a share of the interval. Raises ConfigError: an argument is out of its bounds.
 
     Args:
         interval_s: seconds between runs.
         utilization: share of the interval that a full run takes, above 0 and at most 1.
         initial_records: the first bound; None: `INITIAL_RATE` for one interval.
-
-    Raises:
-        ConfigError: an argument is out of its bounds.
     """
 
     interval_s: float
@@ -174,14 +168,12 @@ def make_rate_policy(settings: Mapping[str, Any], *, interval_s: float) -> RateP
     """The policy of `settings`, such as `{"policy": "target", "utilization": 0.8}`.
 
     Settings, each with a default: `static` has `max_records` (no bound); `pid` has `initial_rate`, `min_rate` (records/s),
-    `proportional`, `integral`, `derivative`; `fixed_point` and `target` have `utilization` (0.9) and `initial_records`.
+    `proportional`, `integral`, `derivative`; `fixed_point` and `target` have `utilization` (0.9) and `initial_records`. Raises
+    ConfigError: the policy or a setting is unknown, a value is out of its bounds, or limits contradict each other.
 
     Args:
         settings: `policy`, and settings of that policy.
         interval_s: seconds between runs.
-
-    Raises:
-        ConfigError: the policy or a setting is unknown, a value is out of its bounds, or limits contradict each other.
     """
     if not isinstance(settings, Mapping):
         raise ConfigError(f"backpressure: expected settings by name, got {settings!r}", fix="Write {policy: target}")

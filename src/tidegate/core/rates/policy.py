@@ -67,6 +67,8 @@ def is_number(value: object) -> bool:
 class BatchTiming:
     """How many records a batch had, and how long it took.
 
+    Raises RequestError: a number is negative or not whole, or the bound is below 1.
+
     Args:
         records: offsets of the batch's ranges; the topic may hold fewer records, where it has gaps.
         bound: the most records that the policy allowed the batch; None where it did not limit the batch.
@@ -74,9 +76,6 @@ class BatchTiming:
         load_ms: of the Spark job; ms.
         scheduling_delay_ms: from when the run was due until it started; ms.
         ended_at_ms: when it was committed; epoch ms.
-
-    Raises:
-        RequestError: a number is negative or not whole, or the bound is below 1.
     """
 
     records: int

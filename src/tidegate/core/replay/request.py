@@ -58,6 +58,8 @@ class Asked:
 class ReplayRequest:
     """What a replay is asked: exactly one of `offsets`, `times`, `batches`, `run_id` and `versions`.
 
+    Raises RequestError: not exactly one of them, or one that can never be.
+
     Args:
         offsets: ranges, half-open.
         times: records from the first one at or after a time on, up to the first one at or after another (epoch ms). None: from
@@ -68,9 +70,6 @@ class ReplayRequest:
         chunk_size: offsets of one chunk, about. parallel: chunks at the same time at most.
         table: where to, instead of the pipeline's own. transform: by what, instead of the pipeline's own.
         accept_loss: leave out what is no longer retained, instead of refusing.
-
-    Raises:
-        RequestError: not exactly one of them, or one that can never be.
     """
 
     offsets: tuple[Asked, ...] = ()
@@ -130,8 +129,7 @@ class ReplayRequest:
     def from_params(params: Mapping[str, Any]) -> ReplayRequest:
         """The request in a trigger's parameters (`tidegate.airflow.replay_form`); those that are empty do not count.
 
-        Raises:
-            RequestError: a parameter is unknown or cannot be read, or the request cannot be.
+        Raises RequestError: a parameter is unknown or cannot be read, or the request cannot be.
         """
         check_known(params, PARAMETERS)
         given = {name: value for name, value in params.items() if value not in (None, "", {}, [])}
@@ -164,10 +162,8 @@ class ReplayRequest:
 def check_permitted(pipeline: Pipeline, table: str | None, transform: str | None) -> None:
     """Refuse a table or a transform that the pipeline's file does not allow for replays; None is the pipeline's own.
 
-    Whoever may trigger a replay is not thereby allowed to write any table, or to run any code.
-
-    Raises:
-        RequestError: the file does not allow it.
+    Whoever may trigger a replay is not thereby allowed to write any table, or to run any code. Raises RequestError: the file
+    does not allow it.
     """
     file = f"{pipeline.name}.yaml"
     if table is not None and not pipeline.writes(table):
@@ -185,8 +181,7 @@ def check_permitted(pipeline: Pipeline, table: str | None, transform: str | None
 def check_known(params: Mapping[str, Any], known: Sequence[str]) -> None:
     """Refuse parameters that nothing reads: a misspelt `dry_run` would load.
 
-    Raises:
-        RequestError: there is one; the message names the closest known one.
+    Raises RequestError: there is one; the message names the closest known one.
     """
     unknown = [name for name in params if name not in known]
     if unknown:
@@ -225,8 +220,7 @@ def _batches(value: Any) -> tuple[int, int]:
 def version_filter(text: str) -> Callable[[str], bool]:
     """Whether a receipt's transform (`module:function@version`) is one of those that are asked for.
 
-    Raises:
-        RequestError: the text cannot be read, or asks what is below a hash.
+    Raises RequestError: the text cannot be read, or asks what is below a hash.
     """
     match = VERSIONS.fullmatch(text.strip())
     if match is None:

@@ -81,12 +81,9 @@ def plan_replay(
 ) -> PlannedReplay:
     """The chunks of this run's replay, saved. With `save=False` nothing is written: a dry run.
 
-    Raises:
-        RequestError: what is asked for cannot be replayed, or the pipeline's file does not allow it; the message names what can
-            be.
-        StateError: the schedule cannot be read or believed.
-        KafkaError: the brokers do not answer.
-        SinkError: the table's history cannot be read.
+    Raises RequestError: what is asked for cannot be replayed, or the pipeline's file does not allow it; the message names what
+    can be. StateError: the schedule cannot be read or believed. KafkaError: the brokers do not answer. SinkError: the table's
+    history cannot be read.
     """
     check_permitted(pipeline, request.table, request.transform)
     trial = request.table not in (None, pipeline.sink.table)
@@ -131,18 +128,8 @@ def plan_backfill(
 ) -> PlannedReplay | Skip:
     """The range of one run of Airflow's date backfill, saved as a replay of one chunk; or why the run is skipped.
 
-    Args:
-        pipeline: what is filled.
-        run_id: of the backfill's run.
-        interval_ms: what its data interval covers by the records' timestamps, `[from, until)`, epoch ms.
-        scheduled: run ids that the schedule gave, or would have given, to this logical date: their saved range goes first.
-        store: the schedule.
-        brokers: the log.
-        sink: the table.
-        now_ms: the time, epoch ms.
-
-    Raises:
-        StateError, KafkaError, SinkError: as `plan_replay`.
+    Its data interval covers `interval_ms` by the records' timestamps, `[from, until)`, epoch ms. `scheduled` are run ids that
+    the schedule gave, or would have given, to this logical date: their saved range goes first.
     """
     past = Past.read(pipeline, store, brokers, sink)
     own = _own(past, run_id)
@@ -248,8 +235,7 @@ def _have_receipts(saved: SavedReplay, numbers: Sequence[int], receipts: Sequenc
 def _check_same_request(saved: SavedReplay, asked: ReplayRequest, *, again: str) -> None:
     """A run id that was used before keeps the request of then.
 
-    Raises:
-        RequestError: something else is asked now; `again` is how to ask for that.
+    Raises RequestError: something else is asked now; `again` is how to ask for that.
     """
     before, now = saved.request, asked.to_json()
     if before != now:
@@ -341,8 +327,7 @@ def _in_order(past: Past, receipts: list[Receipt]) -> list[tuple[OffsetRange, ..
 def _check_whole(past: Past, selection: tuple[OffsetRange, ...]) -> dict[int, Chunk]:
     """The batches that the selection is made of, by number; rows that aggregate have no other identity.
 
-    Raises:
-        RequestError: it cuts through a batch, or holds offsets of none.
+    Raises RequestError: it cuts through a batch, or holds offsets of none.
     """
     whole = whole_batches(selection, past.batch_ranges())
     bounds = merged(r for chunk in whole.values() for r in chunk)

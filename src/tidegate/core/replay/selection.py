@@ -44,9 +44,8 @@ class Past:
     def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkReader, *, trial: bool = False) -> Past:
         """All of it, as it is now. A `trial` does not write into the pipeline's own table.
 
-        Raises:
-            RequestError: the pipeline has no cursor.
-            StateError, SinkError: the schedule or the table cannot be read or believed. SinkMisfit: its rows have no origin.
+        Raises RequestError: the pipeline has no cursor. StateError, SinkError: the schedule or the table cannot be read or
+        believed. SinkMisfit: its rows have no origin.
         """
         evidence = read_evidence(pipeline, store, sink)
         if not evidence.listing.has_cursor:
@@ -112,9 +111,8 @@ class Past:
 def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...], tuple[OffsetRange, ...], dict[str, str]]:
     """The offsets that a request means now, what of them is no longer retained, and the ids of their topics.
 
-    Raises:
-        RequestError: it means none, or some that cannot be replayed; the message names the valid bounds.
-        StateError, KafkaError: the schedule or the brokers cannot be read.
+    Raises RequestError: it means none, or some that cannot be replayed; the message names the valid bounds. StateError,
+    KafkaError: the schedule or the brokers cannot be read.
     """
     if request.times is not None:
         watermarks = _watermarks(past, {tp.topic for tp in past.cursor.at.offsets})

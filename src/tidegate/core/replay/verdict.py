@@ -83,11 +83,8 @@ class ReplayReport:
 def report_on(past: Past, saved: SavedReplay, receipts: list[Receipt], landed: int) -> ReplayReport:
     """What a replay would do.
 
-    Args:
-        past: of the pipeline.
-        saved: the replay.
-        receipts: of the table that it loads into, the oldest commit first.
-        landed: offsets that an earlier run of the same replay has loaded.
+    The receipts are those of the table that it loads into, the oldest commit first; an earlier run of the same replay has
+    loaded `landed` offsets.
     """
     records: dict[TopicPartition, int] = {}
     for r in saved.selection:
@@ -175,10 +172,9 @@ class ReplayVerdict:
 def verify_replay(saved: SavedReplay, *, sink: SinkReader, brokers: Brokers, level: Any = "read_committed") -> ReplayVerdict:
     """Compare the receipts in the table with what was planned, and with the log.
 
-    Raises:
-        ReceiptMismatch: chunks are missing, or were made by different versions of the transform; the message names them.
-        TopicRecreated: a topic is not the one that the replay was planned for.
-        SinkError, KafkaError: the table or the brokers cannot be read.
+    Raises ReceiptMismatch: chunks are missing, or were made by different versions of the transform; the message names them.
+    TopicRecreated: a topic is not the one that the replay was planned for. SinkError, KafkaError: the table or the brokers
+    cannot be read.
     """
     receipts = sink.receipts(saved.table, saved.load.pipeline)
     landed = landed_chunks(saved, receipts)

@@ -34,17 +34,10 @@ def encode(kind: str, body: Mapping[str, Any]) -> str:
 
 
 def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
-    """The body of a value that `encode` wrote.
+    """The body of a value that `encode` wrote. `key` and `repair`, one sentence, are for the error.
 
-    Args:
-        kind: the kind that the value must be.
-        text: what the store holds.
-        key: its key in the store, for the error.
-        repair: how to repair it, in one sentence, for the error.
-
-    Raises:
-        StateMasked: Airflow's API masks a part of it that is needed.
-        StateCorrupt: not a saved value, another kind, another version, or changed; the message names the exact fault.
+    Raises StateMasked: Airflow's API masks a part of it that is needed. StateCorrupt: not a saved value, another kind, another
+    version, or changed; the message names the exact fault.
     """
     try:
         return _body(kind, text)

@@ -125,25 +125,19 @@ class TableHistory:
     def reached(self, pipeline: str) -> tuple[int, int] | None:
         """Generation and batch of the pipeline's furthest receipt; None without one. Replays do not count.
 
-        Raises:
-            StateCorrupt: a receipt cannot be read.
+        Raises StateCorrupt: a receipt cannot be read.
         """
         batches = (batch_of(commit.properties, snapshot=commit.snapshot) for commit in self.loads(pipeline))
         return max((batch for batch in batches if batch is not None), default=None)
 
     def receipts(self, pipeline: str) -> list[Receipt]:
-        """Every receipt of the pipeline, oldest commit first, replays too.
-
-        Raises:
-            StateCorrupt: a receipt cannot be read.
-        """
+        """Every receipt of the pipeline, oldest commit first, replays too. Raises StateCorrupt: a receipt cannot be read."""
         return [commit.receipt() for commit in self.loads(pipeline)][::-1]
 
     def batch_of_run(self, pipeline: str, run_id: str) -> Receipt | None:
         """The newest receipt of a batch that this DAG run has loaded; replays do not count.
 
-        Raises:
-            StateCorrupt: the receipt cannot be read.
+        Raises StateCorrupt: the receipt cannot be read.
         """
         for commit in self.loads(pipeline):
             if commit.properties.get(f"{PREFIX}run-id") == run_id and replay_of(commit.properties) is None:
@@ -222,15 +216,9 @@ def find_missing(
 ) -> Missing | None:
     """What of the committed batches the table is not proved to hold; None where it holds them.
 
-    Args:
-        cursor: what is committed.
-        history: the table's commits.
-        saved: reads the saved ranges of committed batches, as far as they are kept; asked only where the lineage is broken.
-        accepted: what an operator has accepted to be missing.
-        lineage: whether the commit of the last batch vouches for all before it; not so where the cursor was made of it.
-
-    Raises:
-        StateCorrupt: a receipt cannot be read.
+    `saved` reads the saved ranges of committed batches, as far as they are kept; it is asked only where the lineage is broken.
+    With `lineage` the commit of the last batch vouches for all before it; not so where the cursor was made of it. Raises
+    StateCorrupt: a receipt cannot be read.
     """
     if cursor.receipt is None or (lineage and not is_doubted(cursor, history)):
         return None
@@ -302,11 +290,7 @@ def loadable(
 ) -> tuple[OffsetRange, ...]:
     """What of it the log still holds.
 
-    Args:
-        missing: what the table does not hold.
-        cursor: which topics it was read from.
-        watermarks: what the log holds now.
-        whole: the batches, where rows are known by their batch: only whole ones can be loaded again.
+    `whole` are the batches, where rows are known by their batch: only whole ones can be loaded again.
     """
     other = other_topics(cursor.at.topic_ids, watermarks.topic_ids)
     retained = [

@@ -74,11 +74,7 @@ def range_key(pipeline: str, seq: int, run_id: str) -> str:
 
 
 def cursor_from(text: str, pipeline: str) -> Cursor:
-    """The cursor that a pipeline's cursor key holds as `text`.
-
-    Raises:
-        StateCorrupt: it is not what was written.
-    """
+    """The cursor that a pipeline's cursor key holds as `text`. Raises StateCorrupt: it is not what was written."""
     key, repair = cursor_key(pipeline), REPAIR.format(pipeline=pipeline)
     cursor = _parsed("cursor", text, key, repair, Cursor.from_json)
     if cursor.pipeline != pipeline:
@@ -168,11 +164,7 @@ class Ledger:
         return range_key(self.pipeline, seq, run_id)
 
     def listing(self) -> Listing:
-        """All that is saved of the pipeline, by one listing of keys.
-
-        Raises:
-            StateUnavailable: the listing failed.
-        """
+        """All that is saved of the pipeline, by one listing of keys. Raises StateUnavailable: the listing failed."""
         ranges = []
         accepted = []
         replays = []
@@ -192,9 +184,7 @@ class Ledger:
     def cursor(self) -> Cursor:
         """The saved cursor; ask `listing` first whether there is one.
 
-        Raises:
-            StateUnavailable: it cannot be read.
-            StateCorrupt: it is not what was written.
+        Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written.
         """
         return cursor_from(self._store.get(self.cursor_key), self.pipeline)
 
@@ -203,12 +193,7 @@ class Ledger:
         self._store.put(self.cursor_key, encode("cursor", cursor.to_json()), f"Tidegate: how far {self.pipeline} has come")
 
     def saved_range(self, key: str) -> SavedRange:
-        """The saved range at a key.
-
-        Raises:
-            StateUnavailable: it cannot be read.
-            StateCorrupt: it is not what was written.
-        """
+        """The saved range at a key. Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written."""
         repair = (
             f"Run `tidegate ledger rebuild {self.pipeline}` if its batch was loaded: the table's history restores it. "
             f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
@@ -241,9 +226,7 @@ class Ledger:
     def accepted(self, listing: Listing, cursor: Cursor) -> Accepted | None:
         """What an operator accepted for the batch after the cursor; None where the listing has nothing of it.
 
-        Raises:
-            StateUnavailable: it cannot be read.
-            StateCorrupt: it is not what was written.
+        Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written.
         """
         accepted = self.accepted_for(cursor.seq + 1) if cursor.seq + 1 in listing.accepted else None
         return accepted if accepted and accepted.follows(cursor) else None
@@ -251,9 +234,7 @@ class Ledger:
     def accepted_for(self, seq: int) -> Accepted:
         """What an operator accepted for batch `seq`, which the listing has.
 
-        Raises:
-            StateUnavailable: it cannot be read.
-            StateCorrupt: it is not what was written.
+        Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written.
         """
         key = self.accepted_key(seq)
         repair = f"Delete the Variable {key} and accept again"
@@ -275,12 +256,7 @@ class Ledger:
         return f"{self._prefix}replay.{saved.planned_at_ms // 1000:010d}.{request}.{run_key(saved.load.run_id)}"
 
     def saved_replay(self, key: str) -> SavedReplay:
-        """The saved replay at a key.
-
-        Raises:
-            StateUnavailable: it cannot be read.
-            StateCorrupt: it is not what was written.
-        """
+        """The saved replay at a key. Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written."""
         repair = f"Delete the Variable {key} and trigger the replay again"
         saved = self._read("replay", key, repair, SavedReplay.from_json)
         if saved.load.pipeline != self.pipeline or not is_of_run(key, saved.load.run_id):
@@ -292,11 +268,8 @@ class Ledger:
     def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
         """Write a replay, before any work on it, and delete the oldest until `keep` are left; returns its key.
 
-        One that was planned within a week may still run, and stays.
-
-        Raises:
-            StateUnavailable: it was maybe not written.
-            RequestError: the value is larger than a Variable should be; nothing is written.
+        One that was planned within a week may still run, and stays. Raises StateUnavailable: it was maybe not written.
+        RequestError: the value is larger than a Variable should be; nothing is written.
         """
         value = encode("replay", saved.to_json())
         if len(value) > MOST_BYTES:
@@ -320,10 +293,8 @@ class Ledger:
 
         The cursor is written first: what is planned by its generation is the only thing that can be committed from then on. A
         range that is there already stays, since its run owns it, unless another one is given for its batch: it is of an older
-        numbering. What the cursor has not committed goes, and what was accepted.
-
-        Raises:
-            StateUnavailable: the store does not answer; the same call can be made again.
+        numbering. What the cursor has not committed goes, and what was accepted. Raises StateUnavailable: the store does not
+        answer; the same call can be made again.
         """
         self.save_cursor(cursor)
         given = {saved.load.seq: set(saved.load.nonempty) for saved in ranges}

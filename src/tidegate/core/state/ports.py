@@ -109,18 +109,15 @@ class JobRunner(Protocol):
     def run(self, job: LoadJob) -> LoadResult:
         """Run the job to its end. It may be run again, whatever became of it: it looks for its receipt first.
 
-        Raises:
-            SparkUnavailable: there is no Spark, or it was lost with the job.
-            SparkJobFailed: the job failed, or ended without an answer and without a receipt.
-            TidegateError: what the job itself raised; see `tidegate.spark.load.load_range`.
+        Raises SparkUnavailable: there is no Spark, or it was lost with the job. SparkJobFailed: the job failed, or ended
+        without an answer and without a receipt. TidegateError: what the job itself raised; see
+        `tidegate.spark.load.load_range`.
         """
 
     def maintain(self, job: MaintenanceJob) -> Maintained | None:
         """Do a step of maintenance; None where it was done, and its answer is lost. It may be done again.
 
-        Raises:
-            SparkUnavailable, SparkJobFailed: as `run`.
-            TidegateError: what the step itself raised; see `tidegate.sinks.maintain`.
+        Raises TidegateError: what the step itself raised; see `tidegate.sinks.maintain`.
         """
 
     def stop(self) -> None:

@@ -39,9 +39,8 @@ def live(
 ) -> list[tuple[Receipt, tuple[OffsetRange, ...]]]:
     """Which offsets of each receipt are live, the newest first: a later load has replaced what it loaded too.
 
-    Args:
-        receipts: the oldest commit first.
-        topic_ids: offsets of topics that have another id here mean other records, and are left out; None leaves out none.
+    The receipts come oldest commit first. Offsets of topics that have another id in `topic_ids` mean other records, and are
+    left out.
     """
     live_loads = []
     covered: dict[TopicPartition, list[OffsetRange]] = {}
@@ -63,12 +62,8 @@ def cut_chunks(selection: Sequence[OffsetRange], batches: Iterable[Sequence[Offs
     """Chunks of about `size` offsets, which together are exactly the selection.
 
     They end where batches end wherever that is possible: such a chunk replaces whole data files, which is fast. Small
-    neighbours are put together, and what is larger than `size` is cut evenly, in all its partitions at once.
-
-    Args:
-        selection: disjoint ranges.
-        batches: what was loaded at once, the oldest first.
-        size: offsets of a chunk; rounding may add one a partition.
+    neighbours are put together, and what is larger than `size` is cut evenly, in all its partitions at once. The selection is
+    disjoint, and `batches` is what was loaded at once, the oldest first. Rounding may add an offset a partition.
     """
     return _cut(_layers(selection, batches), size)
 
@@ -113,12 +108,7 @@ def smallest_size(selection: Sequence[OffsetRange], batches: Sequence[Sequence[O
 
 
 def turns(chunks: Sequence[Chunk], numbers: Sequence[int]) -> list[list[int]]:
-    """The chunks by the task that loads them, one after the other. A task takes seconds to start, and a small chunk less.
-
-    Args:
-        chunks: of the replay.
-        numbers: of those that are to be loaded.
-    """
+    """The chunks by the task that loads them, one after the other. A task takes seconds to start, and a small chunk less."""
     most = 1 if len(numbers) <= FEW else TURN_CHUNKS
     found: list[list[int]] = []
     size = 0
@@ -214,9 +204,7 @@ def check_numbers(saved: SavedReplay, generation: int) -> None:
     """Whole batches are loaded again only in the schedule that numbered them, by its `generation`.
 
     A rebuilt one may have given a number to other records, and a row that aggregates both would count some of them twice.
-
-    Raises:
-        RequestError: the schedule was rebuilt since the replay was planned.
+    Raises RequestError: the schedule was rebuilt since the replay was planned.
     """
     if saved.batches and saved.load.generation != generation:
         raise RequestError(
