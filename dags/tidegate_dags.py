@@ -1,4 +1,4 @@
-"""One DAG for every file in `pipelines/`. Airflow finds them here as module globals."""
+"""The DAGs of every file in `pipelines/` and `receivers/`. Airflow finds them here as module globals."""
 
 from __future__ import annotations
 

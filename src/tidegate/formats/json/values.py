@@ -3,7 +3,7 @@
 SQL text, so that one request makes the whole expression, for any session: no literal here depends on what a backslash means to
 it, no cast on ANSI mode, and no time on its time zone or `timeParserPolicy`.
 
-There are two ways. `Quick` takes what Spark's `from_json` made of a record. That changes some values (a STRING of 1.50 becomes
+There are two ways. `quick` takes what Spark's `from_json` made of a record. That changes some values (a STRING of 1.50 becomes
 1.5), so it also says whether any value may be another than the one that was sent. Only such records are read `exactly`, from
 their text, which takes some 20 times as long.
 """
