@@ -16,9 +16,9 @@ from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, 
 from tidegate.core.model.errors import StateCorrupt
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.capacity import outlook
 from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.planning.run import Planned
-from tidegate.core.planning.sizing import outlook
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateBound, RateControl

@@ -22,11 +22,11 @@ from tidegate.core.model.errors import CommitConflict, KafkaError, StateUnavaila
 from tidegate.core.model.hours import Span
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.watermarks import Watermarks, begins, waiting
+from tidegate.core.planning.capacity import outlook, size_load, times_least
 from tidegate.core.planning.commit import leads_to, moved
 from tidegate.core.planning.evidence import read_evidence
 from tidegate.core.planning.plan import Plan, RangePolicy, Skip, plan_next
 from tidegate.core.planning.rebuild import saved_of
-from tidegate.core.planning.sizing import outlook, size_load, times_least
 from tidegate.core.planning.topics import LogReading, read_log, watermarks_of
 from tidegate.core.planning.trust import Belief, believe, check_loadable
 from tidegate.core.rates import BatchTiming
