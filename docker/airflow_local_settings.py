@@ -1,4 +1,4 @@
-"""Airflow imports this file in every process that it starts: two of them import modules once, before they fork."""
+"""Airflow imports this file in every process that it starts: those that fork others import modules once, before."""
 
 __all__: list[str] = []
 
