@@ -29,6 +29,7 @@ from tidegate.pipelines import load_pipeline, load_pipelines
 
 MINIMAL = {"source": {"topics": ["orders"]}, "transform": "transforms.orders:rows", "sink": {"table": "lake.shop.orders"}}
 REPO = Path(__file__).parents[2]
+LAST = datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))
 
 
 def parse(settings: object, name: str = "orders") -> Pipeline:
@@ -40,21 +41,20 @@ def start(topic: str) -> dict[str, Any]:
 
 
 def test_four_settings_make_a_pipeline() -> None:
-    """Everything else has a default."""
+    """Everything else has a default. The command that makes a pool survives a shell, though a pool's name is any text."""
     assert parse(MINIMAL) == Pipeline("orders", Source(("orders",)), "transforms.orders:rows", sink=Sink("lake.shop.orders"))
     assert parse(MINIMAL).pool == "tidegate_lake_shop_orders"
     assert parse({**MINIMAL, "sink": {"table": "lake.shop.orders", "pool": "mine"}}).pool == "mine"
-
-
-def test_the_command_that_makes_a_pool_survives_a_shell() -> None:
-    """The name of a pool is any text."""
-    for pool in ("tidegate_lake_shop_orders", "ours; it's $HOME"):
-        assert shlex.split(pool_command(pool, 4)) == ["airflow", "pools", "set", pool, "4", POOL_DESCRIPTION]
-    assert shlex.split(pool_command("-fast", 4)) == ["airflow", "pools", "set", "--", "-fast", "4", POOL_DESCRIPTION]
+    for pool, before in (("tidegate_lake_shop_orders", []), ("ours; it's $HOME", []), ("-fast", ["--"])):
+        assert shlex.split(pool_command(pool, 4)) == ["airflow", "pools", "set", *before, pool, "4", POOL_DESCRIPTION]
 
 
 def laid_out(**layout: object) -> dict[str, Any]:
     return {"sink": {"table": "lake.a.b", **layout}}
+
+
+def starting(start: object) -> dict[str, Any]:
+    return {"source": {"topics": ["a"], "start": start}}
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,32 @@ def laid_out(**layout: object) -> dict[str, Any]:
         ({"timeout_s": 10**9}, "timeout_s: expected a positive integer of at most 31622400 seconds"),
         ({"backpressure": {"policy": "target", "min_rate": 5}}, "backpressure.min_rate: is no setting of policy target"),
         ({"backpressure": {"initial_records": 5}}, "backpressure.initial_records: is no setting of policy static; remove it"),
+        # a name is looked for in the whole file before what is close to it in its own section
+        ({"start": "latest"}, "start: not a setting, ...; did you mean source.start?"),
+        ({"max_records": 5}, "max_records: not ...; did you mean limits.max_records or backpressure.max_records?"),
+        ({"sink": {"table": "a.b.c", "topics": ["a"]}}, "sink.topics: not a setting, ...; did you mean source.topics?"),
+        ({"sink": {"table": "a.b.c", "slot": 1}}, "sink.slot: not a setting, ...; did you mean slots?"),
+        # what Python holds, and a column of Airflow, a protocol of Kafka or a timedelta does not
+        ({"retry_delay_s": float("inf")}, "retry_delay_s: expected"),
+        ({"limits": {"interval_s": float("nan")}}, "limits.interval_s: expected"),
+        ({"description": "\x00"}, "description: expected"),
+        ({"transform": "m:f\n"}, "transform: expected"),
+        ({"tags": ["\ud800"]}, "tags[0]: expected"),
+        (starting({"timestamp": -1}), "source.start: expected"),
+        (starting({"timestamp": "0001-01-01T00:00:00+14:00"}), "source.start: expected"),
+        (starting({"timestamp": LAST}), "source.start: expected"),
+        (starting({"timestamp": 10**30}), "source.start: expected"),
+        (starting({"offsets": {"a": {"0": 2**63}}}), "source.start: expected"),
+        (starting({"offsets": {"..": {"0": 1}}}), "source.start: expected"),
     ],
 )
 def test_a_fault_names_its_setting_and_what_is_allowed(change: dict[str, Any], fault: str) -> None:
     """One of each kind of fault, and the bounds of others' columns."""
     with pytest.raises(ConfigError) as caught:
         parse({**MINIMAL, **change})
-    assert str(caught.value).startswith(f"pipelines/orders.yaml: {fault}")
+    begin, _, end = fault.partition("...")
+    assert str(caught.value).startswith(f"pipelines/orders.yaml: {begin}")
+    assert str(caught.value).endswith(end)
 
 
 def test_twelve_faults_of_a_file_are_twelve_lines() -> None:
@@ -151,43 +170,6 @@ def test_a_layout_is_read_as_tables_have_it() -> None:
     fields, properties = ("days(at)", "bucket(4, who)"), {"a": "1", "b": "true"}
     read = parse({**MINIMAL, **asked}).sink.layout
     assert read == Layout(partition_by=fields, sort_by=("a",), properties=properties, format_version=3)
-
-
-@pytest.mark.parametrize(
-    ("change", "meant"),
-    [
-        ({"start": "latest"}, "source.start"),
-        ({"max_records": 5}, "limits.max_records or backpressure.max_records"),
-        ({"sink": {"table": "a.b.c", "topics": ["a"]}}, "source.topics"),
-        ({"sink": {"table": "a.b.c", "slot": 1}}, "slots"),
-    ],
-)
-def test_a_setting_in_the_wrong_place_is_told_where_it_belongs(change: dict[str, Any], meant: str) -> None:
-    """Its name is looked for in the whole file before what is close to it in its own section."""
-    with pytest.raises(ConfigError, match=rf"; did you mean {re.escape(meant)}\?$"):
-        parse({**MINIMAL, **change})
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"retry_delay_s": float("inf")},
-        {"limits": {"interval_s": float("nan")}},
-        {"description": "\x00"},
-        {"transform": "m:f\n"},
-        {"tags": ["\ud800"]},
-        {"source": {"topics": ["a"], "start": {"timestamp": -1}}},
-        {"source": {"topics": ["a"], "start": {"timestamp": "0001-01-01T00:00:00+14:00"}}},
-        {"source": {"topics": ["a"], "start": {"timestamp": datetime.max.replace(tzinfo=timezone(timedelta(hours=-14)))}}},
-        {"source": {"topics": ["a"], "start": {"timestamp": 10**30}}},
-        {"source": {"topics": ["a"], "start": {"offsets": {"a": {"0": 2**63}}}}},
-        {"source": {"topics": ["a"], "start": {"offsets": {"..": {"0": 1}}}}},
-    ],
-)
-def test_what_python_holds_and_airflow_or_kafka_do_not_is_refused(change: dict[str, object]) -> None:
-    """One file's value must never stop the others in a column, a protocol or a timedelta."""
-    with pytest.raises(ConfigError, match="expected"):
-        parse({**MINIMAL, **change})
 
 
 @pytest.mark.parametrize(
@@ -354,7 +336,7 @@ def test_a_pattern_that_ends_soon_is_accepted(pattern: str) -> None:
 
 
 def test_a_key_that_is_there_twice_is_a_fault_with_its_line(tmp_path: Path) -> None:
-    """YAML would silently take the last one; a merge key may be replaced."""
+    """YAML would silently take the last one."""
     file = tmp_path / "orders.yaml"
     file.write_text("transform: m:f\nsink: {table: lake.a.b, table: lake.a.c}\nsource: {topics: [a]}\ntransform: m:g\n")
     with pytest.raises(ConfigError) as caught:
@@ -362,8 +344,6 @@ def test_a_key_that_is_there_twice_is_a_fault_with_its_line(tmp_path: Path) -> N
     assert [line.split("orders.yaml: ")[1].split(";")[0] for line in sorted(str(caught.value).splitlines())] == [
         'line 2: the key "table" is repeated', 'line 4: the key "transform" is repeated',
     ]  # fmt: skip
-    file.write_text("transform: m:f\nsink: {<<: {table: lake.a.b}, table: lake.a.c}\nsource: {topics: [a]}\n")
-    assert load_pipeline(file).sink.table == "lake.a.c"
 
 
 @pytest.mark.parametrize(
@@ -372,25 +352,15 @@ def test_a_key_that_is_there_twice_is_a_fault_with_its_line(tmp_path: Path) -> N
         "source: &topics {topics: [orders]}\ntransform: m:f\nsink: {table: lake.a.b}\n",
         "\ufeffsource: {topics: [orders]}\ntransform: m:f\nsink: {table: lake.a.b}\n",
         "sink: {<<: &s {table: lake.a.b}}\nsource: {topics: &t [orders]}\ntransform: m:f\nreplay: {tables: []}\n",
+        "transform: m:f\nsink: {<<: {table: lake.a.c}, table: lake.a.b}\nsource: {topics: [orders]}\n",
     ],
-    ids=["anchor", "mark of its byte order", "merge key"],
+    ids=["anchor", "mark of its byte order", "merge key", "replaced by a merge key"],
 )
 def test_what_yaml_has_and_few_write_is_read(tmp_path: Path, text: str) -> None:
     """Anchors, merge keys, and the mark that some editors begin a file with."""
     file = tmp_path / "orders.yaml"
     file.write_text(text, encoding="utf-8")
     assert load_pipeline(file) == Pipeline("orders", Source(("orders",)), "m:f", sink=Sink("lake.a.b"))
-
-
-@pytest.mark.parametrize(
-    "text", ["description: 2013-13-45", "a: !!int ''", "[" * 3000, "? [a]\n: 1", "a: &a [*a]", "!!python/none"]
-)
-def test_any_text_is_a_pipeline_or_a_fault(tmp_path: Path, text: str) -> None:
-    """PyYAML lets errors of Python through."""
-    file = tmp_path / "orders.yaml"
-    file.write_text(text)
-    with pytest.raises(ConfigError):
-        load_pipeline(file)
 
 
 @pytest.mark.parametrize(
@@ -443,21 +413,20 @@ def test_sources_tell_what_they_read() -> None:
     assert assigned.consumer_group == "tidegate-orders"
 
 
+NAMES = ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "kids_dsn", "bearer", "orders__replay", "\udcff"]
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "kids_dsn", "bearer", "orders__replay", "\udcff"],
+    ("name", "settings", "fault"),
+    [
+        *((name, MINIMAL, "file's name") for name in NAMES),
+        *(("orders", settings, "expected a mapping of settings") for settings in (None, [], "text")),
+    ],
 )
-def test_names_that_keys_cannot_carry_are_refused(name: str) -> None:
-    """Keys compare loosely on some databases, and Airflow masks some words."""
-    with pytest.raises(ConfigError, match="file's name"):
-        parse(MINIMAL, name)
-
-
-@pytest.mark.parametrize("settings", [None, [], "text"])
-def test_a_file_without_settings_is_refused(settings: object) -> None:
-    """An empty file is not an empty pipeline."""
-    with pytest.raises(ConfigError, match="expected a mapping of settings"):
-        parse(settings)
+def test_names_that_keys_cannot_carry_and_files_without_settings_are_refused(name: str, settings: object, fault: str) -> None:
+    """Keys compare loosely on some databases, and Airflow masks some words. An empty file is not an empty pipeline."""
+    with pytest.raises(ConfigError, match=fault):
+        parse(settings, name)
 
 
 def test_every_pipeline_of_this_repo_is_valid() -> None:
@@ -497,14 +466,16 @@ def test_a_broken_file_leaves_the_others(tmp_path: Path) -> None:
         ("group: [`a`]\n", r".*; quote the value that begins with `$"),
         ("source: 2013-13-45\n", r"not valid YAML: month must be in 1..12"),
         ("# nothing yet\n", r"is empty; source, transform and sink are required"),
+        # PyYAML lets errors of Python through
+        *((text, "") for text in ("a: !!int ''", "[" * 3000, "? [a]\n: 1", "a: &a [*a]", "!!python/none")),
     ],
 )
-def test_what_is_no_yaml_is_told_by_line_and_an_empty_file_as_empty(tmp_path: Path, text: str, told: str) -> None:
-    """In one line each."""
+def test_any_text_is_a_pipeline_or_a_fault_of_one_line(tmp_path: Path, text: str, told: str) -> None:
+    """What is no YAML is told by line, and an empty file as empty."""
     (tmp_path / "cut.yaml").write_text(text)
     with pytest.raises(ConfigError, match=f"cut.yaml: {told}") as caught:
         load_pipeline(tmp_path / "cut.yaml")
-    assert "\n" not in str(caught.value)
+    assert "\n" not in str(caught.value) or not told
 
 
 def test_pipelines_that_share_a_pool_have_the_fewest_slots_that_one_gives_it(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.unit.test_config import MINIMAL
 from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline
@@ -39,11 +40,6 @@ Kind = type[Pipeline | Receiver]
 PIPELINES = Path(__file__).parents[2] / "dags" / "pipelines"
 PARSERS: dict[Kind, Callable[..., object]] = {Pipeline: parse_pipeline, Receiver: parse_receiver}
 VALIDATORS = {kind: jsonschema.Draft202012Validator(json_schema(kind)) for kind in PARSERS}
-MINIMAL: dict[str, Any] = {
-    "source": {"topics": ["orders"]},
-    "transform": "transforms.orders:rows",
-    "sink": {"table": "lake.shop.orders"},
-}
 # in each of them other settings may be given: one of `topics`, `pattern` and `assign`, and what goes with another setting
 FILES: list[tuple[Kind, dict[str, Any]]] = [
     *((Receiver, file) for file in [*KINDS, {**HTTP, "tls": CERTIFICATE, "http": {}}, {**SOCKET, "tls": {}}]),
@@ -197,6 +193,17 @@ def test_three_settings_make_a_receiver() -> None:
     assert parse(OWN) == Receiver("orders", OWN["kind"], "orders", arguments=OWN["arguments"])
 
 
+def test_a_kind_says_in_short_what_pushes_and_those_that_listen_overlap() -> None:
+    """Two listeners share a port; two readers of one file or stream would land each record twice."""
+    listens = [*KINDS, {**HTTP, "overlap": 0}, {**OWN, "overlap": "1m"}]
+    assert [parse(file).overlap_s for file in listens] == [30, 30, 0, 0, 0, 0, 60]
+    secured = [{**HTTP, "http": {"path": "/orders"}, "tls": CERTIFICATE}, {**TCP, "tls": CERTIFICATE}]
+    assert [str(parse(file)) for file in (*KINDS, *secured)] == [
+        *("http://127.0.0.1:8080", "tcp://127.0.0.1:8080", "lines of localhost:9999", "lines of /var/log/orders.log"),
+        *("feeds.orders:Orders", "https://127.0.0.1:8080/orders", "tcps://127.0.0.1:8080"),
+    ]
+
+
 @pytest.mark.parametrize("file", KINDS, ids=lambda file: file["kind"])
 def test_each_kind_has_its_own_settings_and_refuses_those_of_another_by_name(file: dict[str, Any]) -> None:
     """Set, they would have no effect; the schema says the same."""
@@ -272,13 +279,6 @@ def test_loopback_is_known_by_address() -> None:
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "edge1", "localhost.example.org")))  # noqa: S104 - as above
 
 
-def test_kinds_that_listen_overlap_and_those_that_read_do_not() -> None:
-    """Two listeners share a port; two readers of one file or stream would land each record twice."""
-    assert [parse(file).overlap_s for file in KINDS] == [30, 30, 0, 0, 0]
-    assert parse({**HTTP, "overlap": 0}).overlap_s == 0
-    assert parse({**OWN, "overlap": "1m"}).overlap_s == 60
-
-
 def test_a_file_is_remembered_beside_itself_by_receiver() -> None:
     """Two receivers of one file have a place each, and no rotated file is taken for it."""
     stated = {**FILE, "file": {"path": "/a", "state": "/b"}}
@@ -292,15 +292,6 @@ def test_instances_prefer_the_hosts_in_turn(hosts: list[str], preferred: dict[in
     assert parse({**HTTP, "instances": 3, **({"preferred_hosts": hosts} if hosts else {})}).preferred == preferred
 
 
-def test_a_receiver_says_in_short_what_pushes() -> None:
-    """For logs and `tidegate check`."""
-    secured = [{**HTTP, "http": {"path": "/orders"}, "tls": CERTIFICATE}, {**TCP, "tls": CERTIFICATE}]
-    assert [str(parse(file)) for file in (*KINDS, *secured)] == [
-        *("http://127.0.0.1:8080", "tcp://127.0.0.1:8080", "lines of localhost:9999", "lines of /var/log/orders.log"),
-        *("feeds.orders:Orders", "https://127.0.0.1:8080/orders", "tcps://127.0.0.1:8080"),
-    ]
-
-
 def test_a_receiver_may_have_the_name_of_a_pipeline_and_no_dag_of_one() -> None:
     """DAGs of receivers have a suffix, which no other name has."""
     assert (parse(HTTP).dag_id, name_faults("orders")) == ("orders__receive", [])
@@ -312,18 +303,10 @@ def test_a_receiver_may_have_the_name_of_a_pipeline_and_no_dag_of_one() -> None:
 RATE: dict[str, Any] = {"policy": "rate", "pipeline": "loads", "safe_rate": 0, "silence": "1m"}
 
 
-@pytest.mark.parametrize("stated", [{}, {"policy": "static"}, RATE, WATERMARK, CREDIT], ids=str)
-def test_each_policy_has_its_own_settings(stated: dict[str, Any]) -> None:
-    """Durations are seconds."""
-    held = parse({**HTTP, "backpressure": stated}).backpressure
-    expected = {**stated, "silence": 60} if "silence" in stated else stated
-    assert held == ReceiverBackpressure(**expected)
-    VALIDATORS[Receiver].validate({**HTTP, "backpressure": stated})
-
-
 @pytest.mark.parametrize(
     ("stated", "fault"),
     [
+        *((stated, None) for stated in ({}, {"policy": "static"}, RATE, WATERMARK, CREDIT)),
         ({"pipeline": "loads"}, "pipeline: is no setting of policy static; remove it"),
         ({**RATE, "max_backlog": 1}, "max_backlog: is no setting of policy rate; remove it"),
         ({**CREDIT, "high": 0.5}, "high: is no setting of policy credit; remove it"),
@@ -331,7 +314,12 @@ def test_each_policy_has_its_own_settings(stated: dict[str, Any]) -> None:
         ({"policy": "credit", "pipeline": "loads"}, "max_backlog: required by policy credit, but missing"),
     ],
 )
-def test_settings_of_another_policy_and_missing_ones_are_faults(stated: dict[str, Any], fault: str) -> None:
-    """The schema says the same."""
-    assert refused({**HTTP, "backpressure": stated}) == f"receivers/orders.yaml: backpressure.{fault}"
-    assert not VALIDATORS[Receiver].is_valid({**HTTP, "backpressure": stated})
+def test_each_policy_has_its_own_settings_and_needs_them(stated: dict[str, Any], fault: str | None) -> None:
+    """The schema says the same. Durations are seconds."""
+    file = {**HTTP, "backpressure": stated}
+    assert VALIDATORS[Receiver].is_valid(file) == (fault is None)
+    if fault is None:
+        expected = {**stated, "silence": 60} if "silence" in stated else stated
+        assert parse(file).backpressure == ReceiverBackpressure(**expected)
+    else:
+        assert refused(file) == f"receivers/orders.yaml: backpressure.{fault}"
