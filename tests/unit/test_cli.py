@@ -19,13 +19,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 import tidegate.sinks.iceberg.catalog
-from tests.unit.test_admission import World
 from tests.unit.test_airflow_remote_api import api
+from tests.unit.test_cli_schedule import FakeRemote
 from tests.unit.test_rename import move_owner
 from tidegate.cli import commands, extras_with, main, schedule
 from tidegate.core.config.pipeline import Announce, Pipeline, Sink, Source
-from tidegate.core.model.errors import ConfigError, KafkaError, PlatformError, RequestError
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.model.errors import ConfigError, PlatformError, RequestError
 from tidegate_local.cli.tools import _jsonable
 from tidegate_receivers import cli as receivers
 
@@ -101,27 +100,6 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-class FakeRemote:
-    """The pipeline `p` has committed a batch; the brokers do not take its group."""
-
-    def __init__(self) -> None:
-        world = World()
-        world.run("run1")
-        self.store, self.sink, self.active = world.store, world.sink, dict[str, list[str]]()
-
-    def reader(self, _: Pipeline) -> Any:
-        return self.sink
-
-    def active_runs(self, dag: str) -> list[str]:
-        return self.active.get(dag, [])
-
-    def cursor(self, pipeline: Pipeline) -> Any:
-        return Ledger(self.store, pipeline.name).cursor()
-
-    def kafka(self, _: Pipeline) -> dict[str, str]:
-        raise KafkaError("no group", fix="none")
-
-
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
@@ -144,10 +122,10 @@ def test_a_rename_moves_what_is_saved_once_its_file_is_renamed_and_nothing_runs(
     (folder / "r.yaml").write_text(FILE)
     assert isinstance(renames().exception, ConfigError)
     (folder / "r.yaml").unlink()
-    remote.active["p__replay"] = ["manual__1"]
+    remote.active_runs = lambda dag: ["manual__1"] if dag == "p__replay" else []
     assert "p__replay is running (manual__1)" in str(renames().exception)
     assert "tidegate.p.cursor" in remote.store.values
-    remote.active.clear()
+    remote.active_runs = lambda _: []
     done = renames()
     assert (done.exit_code, "p is q now (2 saved values moved): its next batch is 2" in done.output) == (0, True)
     assert "group tidegate-q shows the next commit only" in done.output
@@ -292,17 +270,14 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
     assert capsys.readouterr().err == "psutil is not installed: install Tidegate with its extra cli\n"
 
 
-@pytest.mark.parametrize(
-    ("module", "extras"),
-    [
-        ("psutil", ["cli"]),
-        ("filelock", ["airflow", "cli"]),
-        ("confluent_kafka.admin", ["airflow", "cli", "receivers"]),
-        ("pyspark.sql", ["airflow", "spark"]),
-        ("grpc", ["cli"]),
-        ("aiohttp", ["receivers"]),
-    ],
-)
-def test_what_brings_a_module_is_read_from_the_package_itself(module: str, extras: list[str]) -> None:
+def test_what_brings_a_module_is_read_from_the_package_itself() -> None:
     """Whatever its extras hold."""
-    assert extras_with(module) == extras
+    told = {
+        "psutil": ["cli"],
+        "filelock": ["airflow", "cli"],
+        "confluent_kafka.admin": ["airflow", "cli", "receivers"],
+        "pyspark.sql": ["airflow", "spark"],
+        "grpc": ["cli"],
+        "aiohttp": ["receivers"],
+    }
+    assert {module: extras_with(module) for module in told} == told

@@ -21,7 +21,7 @@ from tests.unit.world import in_turn
 from tidegate.cli import check, commands, ledger, schedule, shared, verify
 from tidegate.cli.replay import Ended
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
-from tidegate.core.model.errors import RequestError, SinkUnavailable, StateError
+from tidegate.core.model.errors import KafkaError, RequestError, SinkUnavailable, StateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor, Position
@@ -85,7 +85,8 @@ class FakeRemote:
     def __post_init__(self) -> None:
         self.reader: Any = lambda _: self.sink
         self.brokers: Any = lambda _: self.log
-        self.active_runs, self.runs = lambda _: self.active, lambda _: self.ran
+        self.runs = lambda _: self.ran
+        self.active_runs: Callable[[str], list[str]] = lambda _: self.active
         self.page = lambda path: None if self.no_page else f"https://airflow/base/{path}"
         self.ledger.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
         self.save(1, 0, 10, "earliest")
@@ -100,6 +101,10 @@ class FakeRemote:
 
     def cursor(self, pipeline: Pipeline) -> Cursor:
         return Ledger(self.store, pipeline.name).cursor()
+
+    def kafka(self, _: Pipeline) -> dict[str, str]:
+        """The brokers do not take a group."""
+        raise KafkaError("no group", fix="none")
 
 
 @pytest.fixture

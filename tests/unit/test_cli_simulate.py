@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -13,32 +13,21 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from tests.records import changed, cursor_of
+from tests.unit.test_cli_schedule import PIPELINE, FakeRemote
 from tidegate.cli import commands, shared, simulate
-from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Backpressure, Limits
 from tidegate.core.model.errors import PlatformError, RequestError, TidegateError
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.policies import POLICIES
-from tidegate.core.state.cursor import Cursor
 
-PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 GIVEN = ("simulate", "p", "--a", "5", "--b", "1e-5")
-
-
-@dataclass
-class FakeRemote:
-    """An Airflow that knows a cursor."""
-
-    known: Cursor
-
-    def cursor(self, pipeline: Pipeline) -> Cursor:
-        assert pipeline.name == self.known.pipeline
-        return self.known
 
 
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     """The pipeline, whose last batch took 25 s for two million records."""
-    made = FakeRemote(cursor_of("p", 9, timings=(BatchTiming(2_000_000, None, 25_000, 21_000, 0, 10**12),)))
+    made = FakeRemote()
+    made.ledger.save_cursor(cursor_of("p", 9, timings=(BatchTiming(2_000_000, None, 25_000, 21_000, 0, 10**12),)))
     monkeypatch.setattr(simulate, "the_pipeline", lambda *_: PIPELINE)
     monkeypatch.setattr(simulate, "open_remote", lambda _: contextlib.nullcontext(made))
     return made
@@ -112,7 +101,7 @@ def test_a_fit_is_the_cost_of_the_last_batches(remote: FakeRemote) -> None:
     assert shown.exit_code == 0, shown.exception
     assert shown.stdout.startswith("a run takes 4 s and 10.5 s for each million records, by the last 1 batches")
     assert json.loads(run("simulate", "p", "--fit", "--json").stdout)["separate"] is False
-    remote.known = cursor_of("p", 1)
+    remote.ledger.save_cursor(cursor_of("p", 1))
     assert "no batch with records whose time was measured" in refused("simulate", "p", "--fit")
     assert "give the cost of a batch (a and b)" in refused("simulate", "p")
 
@@ -130,7 +119,7 @@ def test_the_pipelines_limits_hold(remote: FakeRemote, monkeypatch: pytest.Monke
     """Bytes count where the size of a record is known."""
     limits = Limits(max_records=1000, max_bytes=10**9, interval_s=30)
     monkeypatch.setattr(simulate, "the_pipeline", lambda *_: replace(PIPELINE, limits=limits))
-    remote.known = changed(remote.known, record_bytes=100.0)
+    remote.ledger.save_cursor(changed(remote.ledger.cursor(), record_bytes=100.0))
     assert "max_bytes 1,000,000,000, max_records 1,000" in run("simulate", "p", "--policy", "target").stdout
     given = json.loads(run(*GIVEN, "--json", "--policy", "target").stdout)
     assert (given["interval_s"], max(b["records"] for b in given["policies"]["target"]["batches"])) == (30, 1000)

@@ -420,7 +420,7 @@ NAMES = ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "kid
     ("name", "settings", "fault"),
     [
         *((name, MINIMAL, "file's name") for name in NAMES),
-        *(("orders", settings, "expected a mapping of settings") for settings in (None, [], "text")),
+        *(("orders", settings, "expected a mapping of settings") for settings in (None, ["text"], "text")),
     ],
 )
 def test_names_that_keys_cannot_carry_and_files_without_settings_are_refused(name: str, settings: object, fault: str) -> None:
