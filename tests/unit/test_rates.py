@@ -18,8 +18,6 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
 from tidegate.core.rates.advice import Advice, Resources, executors_for, full_batch, least_interval, pieces_for
 from tidegate.core.rates.cost import Fit, arrival_rate, fit_cost
-from tidegate.core.rates.policies import make_rate_policy
-from tidegate.simulation.plant import Plant
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
 
@@ -101,21 +99,15 @@ def test_numbers_that_mean_nothing_are_refused(made: Callable[..., object], wron
         made(**wrong)
 
 
-def test_the_first_valid_call_measures_and_the_next_ones_correct() -> None:
+def test_the_first_valid_call_measures_and_a_skipped_one_changes_nothing() -> None:
+    """The measured speed is kept as it is, also below the minimum. Old times, no elements, no work are skipped."""
     pid = PidRateEstimator(1000, 1.0, 0.0, 0.0, 100.0)
     assert pid.compute(0, 10, 1000, 0) is None
-    assert pid.state == PidState(first_run=False, latest_time_ms=0, latest_rate=10.0, latest_error=0.0)
+    first = PidState(first_run=False, latest_time_ms=0, latest_rate=10.0, latest_error=0.0)
+    for call in ((0, 5, 5, 0), (-1, 5, 5, 0), (10, 0, 5, 0), (10, -1, 5, 0), (10, 5, 0, 0), (10, 5, -1, 0)):
+        assert (pid.state, pid.compute(*call)) == (first, None)
     assert pid.compute(1000, 5000, 1000, 0) == 5000.0
     assert pid.compute(time_ms=2000, elements=50, processing_delay_ms=1000, scheduling_delay_ms=0) == 100.0
-
-
-@pytest.mark.parametrize("call", [(0, 5, 5, 0), (-1, 5, 5, 0), (10, 0, 5, 0), (10, -1, 5, 0), (10, 5, 0, 0), (10, 5, -1, 0)])
-def test_a_skipped_call_changes_nothing(call: tuple[int, int, int, int]) -> None:
-    pid = PidRateEstimator(1000)
-    pid.compute(0, 100, 100, 0)
-    before = pid.state
-    assert pid.compute(*call) is None
-    assert pid.state == before
 
 
 def test_the_three_terms_divide_by_what_spark_divides_by() -> None:
@@ -124,13 +116,6 @@ def test_the_three_terms_divide_by_what_spark_divides_by() -> None:
     pid.compute(1000, 1000, 1000, 0)
     # measured 600, error 400, piled up 500 * 600 / 2000 = 150, change (400 - 0) / 4
     assert pid.compute(5000, 600, 1000, 500) == pytest.approx(1000 - 0.5 * 400 - 0.25 * 150 - 0.1 * 100)
-
-
-def test_an_estimator_goes_on_from_exported_state() -> None:
-    one = PidRateEstimator(1000)
-    one.compute(0, 100, 100, 0)
-    two = PidRateEstimator(1000, state=PidState(**asdict(one.state)))
-    assert one.compute(1000, 90, 100, 10) == two.compute(1000, 90, 100, 10)
 
 
 def test_a_timing_refuses_what_no_batch_takes() -> None:
@@ -189,11 +174,8 @@ def batches(count: int = 60, *, noise: float = 0.0, seed: int = 0, least: float 
     return [batch(n, (A + B * n) * chance.gauss(1, noise), k, load_s=B * n) for k, n in enumerate(sizes, 1)]
 
 
-def test_a_cost_that_the_model_describes_is_found() -> None:
-    """To the rounding of milliseconds. An overhead is never negative: then all of a run is for records."""
-    found = fit_cost(batches())
-    assert [found.a, found.b] == pytest.approx([A, B], rel=1e-3)
-    assert (found.separate, found.batches) == (True, 60)
+def test_an_overhead_is_never_negative() -> None:
+    """Then all of a run is for records."""
     below = fit_cost([batch(n, 1e-5 * n - 2, n // 1_000_000) for n in (1_000_000, 2_000_000, 3_000_000, 4_000_000)])
     assert (below.separate, below.a) == (True, 0)
     assert 0 < below.b < 1e-5
@@ -211,13 +193,14 @@ def test_any_exact_cost_is_explained(a: float, b: float, sizes: list[int]) -> No
         assert all(found.a + found.b * t.records == pytest.approx(t.run_ms / 1000, rel=0.01) for t in timings)
 
 
-@pytest.mark.parametrize("noise", [0.05, 0.1])
+@pytest.mark.parametrize("noise", [0.0, 0.05, 0.1])
 def test_noise_moves_the_fit_by_little(noise: float) -> None:
+    """The overhead within the noise, the records' cost within 10 %; without noise to the rounding of milliseconds."""
     for seed in range(20):
         found = fit_cost(batches(noise=noise, seed=seed))
-        assert found.separate
-        assert found.a == pytest.approx(A, rel=noise)
-        assert found.b == pytest.approx(B, rel=0.1)
+        assert (found.separate, found.batches) == (True, 60)
+        assert found.a == pytest.approx(A, rel=noise or 1e-3)
+        assert found.b == pytest.approx(B, rel=0.1 if noise else 1e-3)
 
 
 @pytest.mark.parametrize(
@@ -291,29 +274,12 @@ utilizations = st.floats(0.1, 1)
 
 @given(overheads, records_cost, utilizations, st.floats(0, 0.99))
 def test_at_the_least_interval_a_run_takes_just_its_share(a: float, b: float, rho: float, load: float) -> None:
-    """T_min = a / (rho - b * rate), whose run of rate * T_min records takes rho * T_min."""
+    """T_min = a / (rho - b * rate), whose run of rate * T_min records takes rho * T_min; none from b * rate = rho on."""
     rate = load * rho / b
     least = least_interval(a, b, arrival_rate=rate, utilization=rho)
     assert least is not None
     assert a + b * rate * least == pytest.approx(rho * least)
-
-
-@given(overheads, records_cost, utilizations, st.floats(1, 100))
-def test_no_interval_holds_what_exceeds_the_rate_of_endless_batches(a: float, b: float, rho: float, load: float) -> None:
-    assert least_interval(a, b, arrival_rate=load * rho / b * (1 + 1e-9), utilization=rho) is None
-
-
-@pytest.mark.parametrize(("factor", "stays"), [(1.05, True), (0.8, False)])
-def test_the_least_interval_is_where_a_plant_keeps_up(factor: float, *, stays: bool) -> None:
-    """Just above it the lag stays what arrives in an interval, below it grows without end."""
-    rate = 60_000.0
-    least = least_interval(A, B, arrival_rate=rate, utilization=0.9)
-    assert least is not None
-    interval_s = factor * least
-    policy = make_rate_policy({"policy": "target"}, interval_s=interval_s)
-    trace = Plant(interval_s, A, record_s=B, arrivals=rate).run(policy, 300 * interval_s)
-    kept_up = trace.batches[-1].lag < 3 * rate * interval_s
-    assert kept_up == stays
+    assert least_interval(a, b, arrival_rate=(1 + load) * rho / b * (1 + 1e-9), utilization=rho) is None
 
 
 def test_a_full_batch_takes_its_share_of_the_interval() -> None:
@@ -321,19 +287,6 @@ def test_a_full_batch_takes_its_share_of_the_interval() -> None:
     assert full_batch(54, B, interval_s=T, utilization=0.9) == 0
     assert full_batch(100, B, interval_s=T, utilization=0.9) == 0
     assert full_batch(0, 1e-12, interval_s=1e7, utilization=1) < 2**63
-
-
-@pytest.mark.parametrize("rate", [0.0, 20_000.0])
-def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None:
-    batch, backlog = 4_900_000, 40_000_000
-    policy = make_rate_policy({"policy": "static", "max_records": batch}, interval_s=T)
-    trace = Plant(T, A, record_s=B, arrivals=rate, backlog=backlog - round(rate * T)).run(policy, 100 * T)
-    first = trace.batches[0]
-    assert first.lag == backlog
-    drained = next(b for b in trace.batches if b.records == b.lag)
-    assert Advice(A, B, interval_s=T, arrival_rate=rate, backlog=backlog).drain_s(batch) == pytest.approx(
-        drained.ended_s - first.started_s, rel=0.02
-    )
 
 
 @pytest.mark.parametrize(
@@ -344,9 +297,11 @@ def test_a_backlog_is_drained_when_the_plant_has_drained_it(rate: float) -> None
         (10, 0, 81_700, None),
         (1, 4_800_000, 80_000, None),
         (24_000_000, 12_000_000, 0, 250),
+        (40_000_000, 4_900_000, 0, 493),
+        (40_000_000, 4_900_000, 20_000, 635),
     ],
 )
-def test_a_backlog_that_does_not_shrink_has_no_end(backlog: int, batch: int, rate: float, drained_s: float | None) -> None:
+def test_a_backlog_is_drained_or_has_no_end(backlog: int, batch: int, rate: float, drained_s: float | None) -> None:
     """Nothing waits: nothing to drain. Runs that take longer than the interval follow each other at once."""
     found = Advice(A, B, interval_s=T, arrival_rate=rate, backlog=backlog).drain_s(batch)
     assert found == (drained_s and pytest.approx(drained_s))

@@ -293,12 +293,15 @@ def test_parts_of_whole_batches_are_refused_with_the_nearest_bounds(
     assert f"cuts through them. Nearest are batches {nearest}" in refused(whole, **params)
 
 
-def test_chunks_are_whole_batches_where_they_fit(world: World) -> None:
+def test_chunks_are_whole_batches_where_they_fit_and_no_more_than_airflow_maps(world: World, whole: World) -> None:
+    """By the pipeline's own limit, unless the request says otherwise; the smallest size that fits is told, or used."""
     counts = [len(world.replayed(f"{size}", batches="1..3", chunk_size=size).saved.chunks) for size in (None, 40, 10)]
     assert counts == [3, 2, 6]
-
-
-def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_fits() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tidegate.core.replay.run.MOST_CHUNKS", 2)
+        assert "these are 3 batches, and a replay has at most 2 chunks" in refused(whole, batches="1..3")
+        patch.setattr("tidegate.core.state.ledger.MOST_BYTES", 100)
+        assert "at most 100 are saved as one Variable. Choose larger chunks" in refused(world, batches="1")
     pipeline = replace(PIPELINE, limits=Limits(10**6), keep_ranges=2)
     world = World(brokers=FakeBrokers(latest={P0: 10**6}), pipeline=pipeline, committed=1)
     most = f"are about 100,000 chunks, and a replay has at most {MOST_CHUNKS:,}"
@@ -306,14 +309,6 @@ def test_more_chunks_than_airflow_maps_are_refused_with_the_smallest_size_that_f
     world.pipeline = replace(world.pipeline, limits=Limits(10))
     assert len(world.replayed("a", batches="1").saved.chunks) == 1000
     assert "more gaps than" in refused(world, **of(*[[n * 10, n * 10 + 1] for n in range(2000)]))
-
-
-def test_a_plan_that_is_too_large_is_refused(world: World, whole: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For a Variable; of whole batches, which cannot be put together, for Airflow."""
-    monkeypatch.setattr("tidegate.core.replay.run.MOST_CHUNKS", 2)
-    assert "these are 3 batches, and a replay has at most 2 chunks" in refused(whole, batches="1..3")
-    monkeypatch.setattr("tidegate.core.state.ledger.MOST_BYTES", 100)
-    assert "at most 100 are saved as one Variable. Choose larger chunks" in refused(world, batches="1")
 
 
 def test_a_dry_run_writes_nothing_and_tells_everything(world: World) -> None:
@@ -391,17 +386,6 @@ def test_what_landed_of_topics_without_gaps_is_judged_again(world: World) -> Non
     assert (second.saved.selection, second.saved.resumes) == (first.saved.selection, ())
 
 
-def test_a_receipt_that_does_not_count_is_not_found_by_the_load_either(world: World) -> None:
-    """It would take the chunk for landed: another version has replaced its rows, or a replay had the name before."""
-    first = world.begun("a", 0, 1, batches="1..3")
-    assert not world.replayed("a", batches="1..3").redo
-    world.replaced(r(5, 7), "m:f@2")
-    again = world.replayed("a", batches="1..3")
-    assert (again.todo, again.redo) == ((0, 2), True)
-    world.store.delete(first.key)
-    assert [world.replayed(run, batches="1..3", save=False).redo for run in ("a", "b")] == [True, False]
-
-
 def test_a_replay_that_a_clock_ahead_dated_is_not_gone_on_with(world: World) -> None:
     """It would count as the newest, and what it landed as never asked for again since."""
     world.now_ms += 86_400_000
@@ -427,12 +411,20 @@ def test_unfinished_replays_that_landed_all_together_are_not_left_out(world: Wor
 
 
 def test_a_chunk_that_another_version_has_replaced_since_is_loaded_again(world: World) -> None:
-    """In part too, whether the run goes on or another with its request. Rows of the same version are as good as its own."""
+    """In part too, whether the run goes on or another with its request. Rows of the same version are as good as its own.
+
+    The load does not look for a receipt that does not count: it would take the chunk for landed.
+    """
     first = world.begun("a", 0, 1, batches="1..3")
     world.replaced(r(12, 18), "m:f@1")
-    assert world.replayed("a", batches="1..3").todo == (2,)
+    again = world.replayed("a", batches="1..3")
+    assert (again.todo, again.redo) == ((2,), False)
     world.replaced(r(5, 7), "m:f@2")
-    assert world.replayed("a", batches="1..3").todo == (0, 2)
+    again = world.replayed("a", batches="1..3")
+    assert (again.todo, again.redo) == ((0, 2), True)
+    kept = world.store.values.pop(first.key)  # a replay had the name before
+    assert [world.replayed(run, batches="1..3", save=False).redo for run in ("a", "b")] == [True, False]
+    world.store.values[first.key] = kept
     second = world.replayed("b", batches="1..3")
     assert second.saved.selection == merged([*first.saved.chunks[0], *first.saved.chunks[2]])
     world.load_chunks(second, *second.todo)
@@ -531,8 +523,11 @@ def test_a_run_id_that_was_used_for_another_request_is_refused(world: World, oth
     assert world.replayed("mine", batches="1").saved == first.saved
 
 
-def test_a_backfill_reads_what_its_interval_covers(world: World) -> None:
-    """By time, in one chunk, found again by the same run, which has no other interval. The cursor stays."""
+def test_a_backfill_reads_what_its_interval_covers_or_the_scheduled_run_of_its_date_has_saved(world: World) -> None:
+    """By time, in one chunk, found again by the same run, which has no other interval. The cursor stays.
+
+    A saved range is read exactly, whatever the interval; also where the run itself is the one that is filled again.
+    """
     before = world.cursor
     found = world.filled("backfill__1", (5, 15))
     assert (found.saved.chunks, found.report is not None, world.cursor) == ((both(5, 15),), True, before)
@@ -540,10 +535,6 @@ def test_a_backfill_reads_what_its_interval_covers(world: World) -> None:
     assert (again.origin, again.todo) == ("own", (0,))
     with pytest.raises(RequestError, match=r'"until_time": "1970-01-01T00:00:00.010Z"}.*--since TIME --until TIME'):
         world.backfill("backfill__1", (5, 10))
-
-
-def test_a_backfill_reads_what_the_scheduled_run_of_its_date_has_saved(world: World) -> None:
-    """Exactly that range, whatever the interval; also where the run itself is the one that is filled again."""
     for run, scheduled in (("backfill__2", "run2"), ("run2", "none")):
         assert world.filled(run, (0, 1), scheduled).saved.chunks == (both(10, 20),)
     assert world.filled("backfill__2", (5, 10)).origin == "own"
