@@ -5,7 +5,9 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+from operator import attrgetter
 
+import pytest
 from typer.testing import CliRunner
 
 import tidegate
@@ -13,11 +15,38 @@ from tidegate.cli import commands
 from tidegate.core.model.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
+SIGNATURES = {
+    "build_dags": "(folder, *, spark_jobs)",
+    "header": "(records, name)",
+    "make_rate_policy": "(settings, *, interval_s)",
+    "max_messages_per_partition": "(lags, *, rate, max_rate_per_partition, min_rate_per_partition, interval_s)",
+    "parse_json": "(df, schema, *, column='value', parser=None)",
+    "reschedule_receiver": "(receiver, preferred, tracked, workers)",
+    "schedule_receivers": "(preferred, workers)",
+    "share_limit": "(sizes, limit)",
+    "split_ranges": "(ranges, *, min_partitions, max_records_per_partition)",
+    "OffsetRange": "(topic, partition, from_offset, until_offset)",
+    "BatchTiming": "(records, bound, run_ms, load_ms, scheduling_delay_ms, ended_at_ms)",
+    "RatePolicy.start": "(self)",
+    "RatePolicy.bound": "(self, state)",
+    "RatePolicy.observe": "(self, state, timing)",
+    "PidRateEstimator.compute": "(self, time_ms, elements, processing_delay_ms, scheduling_delay_ms)",
+    "Worker": "(name, host)",
+    "Tracked": "(state, workers=())",
+    "RateLimiter": "(max_rate=None, initial_rate=None)",
+    "RateLimiter.update": "(self, rate)",
+    "RateLimiter.acquire": "(self, records, now_s)",
+    "WatermarkThrottle": "(high=0.9, low=0.4, expiry_s=30.0)",
+    "WatermarkThrottle.report": "(self, instance, used, capacity, *, now_s)",
+    "WatermarkThrottle.throttled": "(self, now_s)",
+}
+"""Names of arguments count: others call by keyword."""
 
 
 def test_every_public_name_is_there_and_documented_and_no_other() -> None:
     assert [name for name in tidegate.__all__ if not inspect.getdoc(getattr(tidegate, name))] == []
     assert {*tidegate.__all__} <= {*dir(tidegate)}
+    assert {name for name in tidegate.__all__ if name[0].islower()} <= SIGNATURES.keys()
     assert not hasattr(tidegate, "nothing")
 
 
@@ -26,63 +55,11 @@ def test_importing_the_package_loads_nothing_else() -> None:
     assert done.stdout.split() == ["tidegate"]
 
 
-def test_public_values_are_ordered_and_half_open() -> None:
-    assert tidegate.TopicPartition("a", 1) < tidegate.TopicPartition("a", 2) < tidegate.TopicPartition("b", 0)
-    r = tidegate.OffsetRange("t", 0, 3, 5)
-    assert (r.count, r.topic_partition) == (2, tidegate.TopicPartition("t", 0))
-
-
-def test_public_functions_have_the_signatures_that_others_call() -> None:
-    """Names of arguments count: they are called by keyword."""
-    parameters = {
-        name: list(inspect.signature(getattr(tidegate, name)).parameters) for name in tidegate.__all__ if name[0].islower()
-    }
-    assert parameters == {
-        "build_dags": ["folder", "spark_jobs"],
-        "header": ["records", "name"],
-        "make_rate_policy": ["settings", "interval_s"],
-        "max_messages_per_partition": ["lags", "rate", "max_rate_per_partition", "min_rate_per_partition", "interval_s"],
-        "parse_json": ["df", "schema", "column", "parser"],
-        "reschedule_receiver": ["receiver", "preferred", "tracked", "workers"],
-        "schedule_receivers": ["preferred", "workers"],
-        "share_limit": ["sizes", "limit"],
-        "split_ranges": ["ranges", "min_partitions", "max_records_per_partition"],
-    }
-    assert (
-        tidegate.PidRateEstimator(1000.0).compute(time_ms=0, elements=1000, processing_delay_ms=500, scheduling_delay_ms=0)
-        is None
-    )
-
-
-def test_public_classes_of_receivers_have_the_signatures_that_others_call() -> None:
-    def signature(called: object) -> str:
-        parameters = inspect.signature(called).parameters.values()  # type: ignore[arg-type]
-        return ", ".join(str(p.replace(annotation=inspect.Parameter.empty)) for p in parameters)
-
-    constructors = {
-        kind: signature(kind) for kind in (tidegate.Worker, tidegate.Tracked, tidegate.RateLimiter, tidegate.WatermarkThrottle)
-    }
-    assert constructors == {
-        tidegate.Worker: "name, host",
-        tidegate.Tracked: "state, workers=()",
-        tidegate.RateLimiter: "max_rate=None, initial_rate=None",
-        tidegate.WatermarkThrottle: "high=0.9, low=0.4, expiry_s=30.0",
-    }
-    throttle, limiter = tidegate.WatermarkThrottle(), tidegate.RateLimiter()
-    assert signature(throttle.report).endswith("instance, used, capacity, now_s")
-    assert inspect.signature(throttle.report).parameters["now_s"].kind is inspect.Parameter.KEYWORD_ONLY
-    assert [signature(m) for m in (throttle.throttled, limiter.update, limiter.acquire)] == ["now_s", "rate", "records, now_s"]
-
-
-def test_a_public_rate_policy_is_made_and_called_by_its_port() -> None:
-    policy = tidegate.make_rate_policy({"policy": "fixed_point", "initial_records": 100}, interval_s=10)
-    methods = {
-        name: list(inspect.signature(getattr(tidegate.RatePolicy, name)).parameters)[1:]
-        for name in ("start", "bound", "observe")
-    }
-    assert methods == {"start": [], "bound": ["state"], "observe": ["state", "timing"]}
-    state = policy.observe(policy.start(), tidegate.BatchTiming(100, 100, 5000, 4000, 0, 60_000))
-    assert (policy.bound(policy.start()), policy.bound(state)) == (100, 180)
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_what_is_public_has_the_signature_that_others_call(name: str) -> None:
+    signature = inspect.signature(attrgetter(name)(tidegate))
+    bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+    assert str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)) == SIGNATURES[name]
 
 
 def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
