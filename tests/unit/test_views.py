@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -95,7 +96,7 @@ def test_versions_share_out_every_offset_that_was_ever_loaded(loads: list[tuple[
 
 
 def test_a_batch_shows_its_reasons_and_its_loads() -> None:
-    """The newest load counts; replays, and loads of other batches, are none of its."""
+    """The newest load counts; replays, and loads of other batches, are none of its. One that is only planned has no time."""
     rate, snapshot = RateBound("fixed_point", 500, terms={"a": 0.5}), 2**60
     loads = [
         Receipt(write_of("p", seq, "r3", RANGES, transform, "x", replay=replay), snapshot, 5, rows=15)
@@ -115,6 +116,8 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
         | {"replays": [load | {"transform": "v2", "dag_id": "p__replay", "partitions": parts}]}
         | {"partitions": [{**part, **reason} for part, reason in zip(parts, why, strict=True)]}
     )
+    planned = batch_of(SAVED, replace(cursor, seq=2), ())
+    assert (planned.state, planned.rows, planned.transform, planned.timing, planned.rate) == ("planned", *[None] * 4)
 
 
 def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
@@ -134,19 +137,17 @@ def test_a_batch_says_what_was_adopted_kept_lost_and_read_anew() -> None:
     assert ([each.dag_id for each in batch.replays], batch.load) == (["p"], load)
 
 
-def test_a_batch_that_is_only_planned_has_no_loads() -> None:
-    batch = batch_of(SAVED, cursor_of("p", 2, {P0: 20}, timing=TIMING), ())
-    assert (batch.state, batch.rows, batch.transform, batch.timing, batch.rate) == ("planned", None, None, None, None)
-
-
 def answer_of(**changes: Any) -> LoadFigures | None:
     seen = {"records": 10, "rows": 9, "bytes": 100, "repeats": 1}
     given: dict[str, Any] = {"receipt": {}, "observed": seen, "seconds": {"write": 0.5}, "landed_before": False}
     return LoadFigures.of({**given, **changes})
 
 
-def test_of_an_answer_is_shown_what_is_a_number() -> None:
-    """No batch depends on it: somebody may have written something else, or an older version did not count it."""
+def test_of_an_answer_is_shown_what_is_a_number_and_marked_what_is_known() -> None:
+    """No batch depends on it: somebody may have written something else, or an older version did not count it.
+
+    Broken records are marked, and a Spark that had just started.
+    """
     counts: dict[str, Any] = {"records": 10, "rows": 9, "repeats": 1}
     assert answer_of() == LoadFigures(seconds={"write": 0.5}, **counts)
     odd = {"records": -1, "rows": "9", "errors": True}
@@ -154,24 +155,9 @@ def test_of_an_answer_is_shown_what_is_a_number() -> None:
     assert answer_of(seconds=3) == LoadFigures(seconds={}, **counts)
     nothing: list[object] = [None, [], "x", {}, {"observed": None}]
     assert [LoadFigures.of(value) for value in nothing] == [None] * 5
-
-
-@pytest.mark.parametrize(
-    ("errors", "age_s", "marks"),
-    [
-        (0, COLD_S, set()),
-        (3, None, {"errors"}),
-        (None, COLD_S - 1, {"cold"}),
-        (1, 0.0, {"cold", "errors"}),
-        (None, None, set()),
-    ],
-)
-def test_broken_records_and_a_spark_that_had_just_started_are_marked(
-    errors: int | None, age_s: float | None, marks: set[str]
-) -> None:
-    found = answer_of(observed={"errors": errors}, spark_age_s=age_s)
-    assert found is not None
-    assert found.marks == marks
+    known = [(0, COLD_S), (3, None), (None, COLD_S - 1), (1, 0.0), (None, None)]
+    marks = [LoadFigures(errors=errors, spark_age_s=age_s).marks for errors, age_s in known]
+    assert marks == [set(), {"errors"}, {"cold"}, {"cold", "errors"}, set()]
 
 
 # ---- runs
@@ -274,11 +260,16 @@ def test_a_lag_is_cursor_and_watermarks_and_the_time_of_the_next_record() -> Non
 
 
 def test_a_partition_that_the_cursor_does_not_know_is_unread_from_its_first_record_on() -> None:
-    """Of the topics that the cursor knows, and where the pipeline reads it."""
+    """Of the topics that the cursor knows, and where the pipeline reads it. A cursor that does not fit the log has no lag."""
     brokers = FakeBrokers(latest={P0: 30, P1: 1_000_000, U0: 9}, earliest={P1: 5})
     known, added = lag(P0, 30, 30), lag(P1, 5, 1_000_000, seconds=2.0)
     for assign, found in ((None, [known, added]), ({"t": [0, 1], "u": [0]}, [known, added]), ({"t": [0]}, [known])):
         assert measure_lag(brokers, {P0: 30}, now_ms=2_005, assign=assign) == found
+    del brokers.latest[P1]
+    with pytest.raises(CursorBeyondLog, match="t-0 at 31, log end 30"):
+        measure_lag(brokers, {P0: 31}, now_ms=0)
+    with pytest.raises(PartitionsDeleted, match="t-1"):
+        measure_lag(brokers, {P0: 1, P1: 0}, now_ms=0)
 
 
 def _refuse(*_: Any, **__: Any) -> None:
@@ -309,17 +300,6 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
     assert (world.brokers.asked, world.brokers.isolation_level) == (1, "read_committed")  # nothing else was asked
 
 
-@pytest.mark.parametrize(
-    ("cursor", "error", "words"),
-    [({P0: 31}, CursorBeyondLog, "t-0 at 31, log end 30"), ({P0: 1, P1: 0}, PartitionsDeleted, "t-1")],
-)
-def test_a_cursor_that_does_not_fit_the_log_has_no_lag(
-    cursor: dict[TopicPartition, int], error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        measure_lag(FakeBrokers(latest={P0: 30}), cursor, now_ms=0)
-
-
 # ---- what a table lacks
 
 
@@ -347,21 +327,13 @@ def test_what_is_missing_is_loaded_again_as_far_as_it_is_retained(
     lacks: dict[str, Any], earliest: int, *, accept: bool, found: tuple[OffsetRange, ...] | str
 ) -> None:
     """Whole batches where rows are identified by their batch; Kafka is asked only for offsets that the cursor names."""
-    store, cursor = MemoryStore(), cursor_of("p", 2, {P0: 20}, {"t": "id"})
-    for each in (saved(1, 0, 10), saved(2, 10, 20)):
-        Ledger(store, "p").save_range(each)
+    store, cursor = holding(saved(1, 0, 10), saved(2, 10, 20))._store, cursor_of("p", 2, {P0: 20}, {"t": "id"})
     missing = Missing(ranges=(OffsetRange("t", 0, 0, 20),), batches=(1, 2), why="there is no such table", by_batch=True)
     brokers = FakeBrokers(latest={P0: 30}, earliest={P0: earliest})
 
-    def reload() -> tuple[OffsetRange, ...]:
-        what = replace(missing, **lacks)
-        return offsets_to_reload(PIPELINE, cursor, what, store=store, brokers=lambda: brokers, accept_loss=accept)
-
-    if not isinstance(found, str):
-        assert reload() == found
-        return
-    with pytest.raises(RequestError, match=found):
-        reload()
+    what = replace(missing, **lacks)
+    with pytest.raises(RequestError, match=found) if isinstance(found, str) else nullcontext():
+        assert offsets_to_reload(PIPELINE, cursor, what, store=store, brokers=lambda: brokers, accept_loss=accept) == found
 
 
 # ---- over time
@@ -424,10 +396,7 @@ def test_a_sample_has_each_batch_of_its_span_once(
     assert sum(point.records for point in found) == sum(point.records for point in inside)
     assert [point.at_ms for point in found] == sorted(point.at_ms for point in found)
     assert max((p.lag or 0 for p in found), default=0) == max((p.lag or 0 for p in inside), default=0)
-
-
-def test_what_is_not_known_of_one_batch_is_known_of_others() -> None:
-    """But a sum needs all of them."""
+    # what is not known of one batch is known of others, but a sum needs all of them
     known, unknown = Point(1, 1, 1, lag=5, records=5, bound=9, run_s=1.0, rows=5), Point(2, 2, 1, lag=None, records=3)
     assert known.joined(unknown) == Point(2, 2, 2, lag=5, records=8, bound=9, run_s=1.0)
 
