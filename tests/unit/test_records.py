@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -80,33 +81,29 @@ def test_every_record_is_read_back_as_it_was(record: Any) -> None:
             type(record).from_json({key: value for key, value in written.items() if key != name})
 
 
-@pytest.mark.parametrize(
-    ("record", "change"),
-    [
-        *[(CURSOR, {"seq": seq}) for seq in (-1, True, "3")],
-        *[(CURSOR, {"offsets": offsets}) for offsets in ([1], {"t": {"0": -5}}, {"t": {"x": 5}})],
-        *[(JOB, {"split": {limit: number}}) for limit, number in (("min_partitions", 0), ("max_records_per_partition", -1))],
-        (JOB, {"split": {"min_partitions": True}}),
-        (SIZED, {"resources": {"cores": 1}}),
-        (SIZED, {"resources": {"executors": 0, "cores": 1, "pieces": None, "reason": ""}}),
-    ],
-)
-def test_a_record_that_cannot_be_is_refused(record: Any, change: dict[str, Any]) -> None:
-    with pytest.raises(StateCorrupt):
-        type(record).from_json({**record.to_json(), **change})
+def read(record: Any, **change: Any) -> Any:
+    """The record of its own JSON, changed."""
+    return type(record).from_json({**record.to_json(), **change})
 
 
 @pytest.mark.parametrize(
     "made",
     [
-        lambda: cursor_of("p", 0, {P0: -1}),
-        *[lambda limits=limits: Split(**limits) for limits in ({"min_partitions": 0}, {"max_records_per_partition": -1})],
-        lambda: Split(min_partitions=True),
+        *[partial(read, CURSOR, seq=seq) for seq in (-1, True, "3")],
+        *[partial(read, CURSOR, offsets=offsets) for offsets in ([1], {"t": {"0": -5}}, {"t": {"x": 5}})],
+        partial(read, SIZED, resources={"cores": 1}),
+        partial(read, SIZED, resources={"executors": 0, "cores": 1, "pieces": None, "reason": ""}),
+        partial(cursor_of, "p", 0, {P0: -1}),
+        *[
+            made
+            for limits in ({"min_partitions": 0}, {"max_records_per_partition": -1}, {"min_partitions": True})
+            for made in (partial(Split, **limits), partial(read, JOB, split=limits))
+        ],
         # Spark would fail inside its tasks only
-        *[lambda level=level: changed(JOB, isolation_level=level) for level in ("", "READ_COMMITTED", "none")],
+        *[partial(changed, JOB, isolation_level=level) for level in ("", "READ_COMMITTED", "none")],
     ],
 )
-def test_nonsense_is_refused_where_it_is_made(made: Any) -> None:
+def test_a_record_that_cannot_be_is_refused_where_it_is_made_or_read(made: Any) -> None:
     with pytest.raises((StateCorrupt, RequestError)):
         made()
 
@@ -166,11 +163,6 @@ def test_a_receipt_tells_its_batch_its_version_and_where_it_leads() -> None:
     assert (WRITE.version, WRITES["without repeats"].version) == ("abc", "abc, dedupe id within 5")
 
 
-@pytest.mark.parametrize("rows", [3, None])
-def test_a_strangers_commit_has_no_receipt(rows: int | None) -> None:
-    assert Receipt.from_properties({"somebody": "else's"}, snapshot=1, committed_at_ms=1, rows=rows) is None
-
-
 @pytest.mark.parametrize(
     ("change", "rows"),
     [
@@ -180,6 +172,8 @@ def test_a_strangers_commit_has_no_receipt(rows: int | None) -> None:
     ],
 )
 def test_a_broken_receipt_is_an_error_not_an_absence(change: dict[str, str], rows: int | None) -> None:
+    """A commit of somebody else has none, whatever its counters are."""
+    assert Receipt.from_properties({"somebody": "else's"}, snapshot=1, committed_at_ms=1, rows=rows) is None
     properties = {**WRITE.to_properties(), **{f"tidegate.{name}": value for name, value in change.items()}}
     with pytest.raises(StateCorrupt):
         Receipt.from_properties(properties, snapshot=1, committed_at_ms=1, rows=rows)
@@ -334,7 +328,4 @@ def test_an_error_crosses_a_process_as_itself(error: TidegateError) -> None:
     assert (type(again), str(again), again.fields) == (type(error), str(error), error.fields)
     assert (again.fix, again.retryable) == (error.fix, error.retryable)
     assert type(TidegateError.from_dict({"error": "Novel"})) is TidegateError
-
-
-def test_the_message_of_an_error_ends_with_its_fix() -> None:
     assert [str(TidegateError("It broke", fix=fix)) for fix in ("Mend it", "")] == ["It broke. Mend it", "It broke"]

@@ -306,34 +306,42 @@ def test_a_batch_gets_a_share_of_the_policys_bound() -> None:
     assert plant.run(most, 11).batches[0].records == 2**53 + 1
 
 
-def test_a_late_run_starts_when_the_one_before_has_ended() -> None:
-    batches = Plant(10, 25.0, record_s=0.0, arrivals=1.0).run(TEN, 60).batches
-    assert [(b.due_s, b.started_s, b.ended_s) for b in batches] == [(10, 10, 35), (30, 35, 60)]
+DRY, LATER = "nothing to read", "the run before"
 
 
-def test_an_outage_holds_the_run_that_meets_it_and_skips_those_within() -> None:
-    batches = Plant(10, 4.0, record_s=0.0, arrivals=1.0, outages=[(22, 52), (75, 85)]).run(TEN, 90).batches
-    assert [(b.started_s, b.ended_s) for b in batches] == [(10, 14), (20, 54), (54, 58), (60, 64), (70, 74)]
+@pytest.mark.parametrize(
+    ("overhead_s", "arrivals", "outages", "seconds", "ran", "skipped"),
+    [
+        # of the runs that became due while one ran only the latest is started, when that has ended
+        (25.0, 1.0, [], 60, [(10, 10, 35), (30, 35, 60)], [(20, LATER, 10), (40, LATER, 20), (50, LATER, 30)]),
+        (1e9, 1.0, [], 60, [(10, 10, 1e9 + 10)], [(due, LATER, due - 10) for due in (20, 30, 40, 50)]),
+        (
+            12.0,
+            Steps([(0, 0.0), (10, 1.0)]),
+            [(45, 55)],
+            60,
+            [(20, 20, 32), (30, 32, 44), (40, 44, 66)],
+            [(10, DRY, 0), (50, LATER, 10)],
+        ),
+        # what an outage has left of the run that meets it is done after it
+        (
+            *(4.0, 1.0, [(22, 52), (75, 85)], 90, [(10, 10, 14), (20, 20, 54), (50, 54, 58), (60, 60, 64), (70, 70, 74)]),
+            [(30, LATER, 10), (40, LATER, 20), (80, "outage", 30)],
+        ),
+        (1.0, 1.0, [(15, 35)], 50, [(10, 10, 11), (40, 40, 41)], [(20, "outage", 10), (30, "outage", 20)]),
+    ],
+)
+def test_a_run_that_is_due_runs_later_or_is_skipped_with_its_reason(
+    overhead_s: float, arrivals: Steps | float, outages: list[tuple[float, float]], seconds: float, ran: Any, skipped: Any
+) -> None:
+    trace = Plant(10, overhead_s, record_s=0.0, arrivals=arrivals, outages=outages).run(TEN, seconds)
+    assert [(batch.due_s, batch.started_s, batch.ended_s) for batch in trace.batches] == ran
+    assert trace.skipped == [Skipped(*each) for each in skipped]
 
 
 def test_noise_is_the_same_for_the_same_seed() -> None:
     plant = Plant(10, 1.0, record_s=0.1, arrivals=5.0, noise=0.1)
     assert plant.run(TEN, 100, seed=1) == plant.run(TEN, 100, seed=1) != plant.run(TEN, 100, seed=2)
-
-
-def test_a_run_that_loads_nothing_is_skipped_with_its_reason() -> None:
-    arrivals = Steps([(0, 0.0), (10, 1.0)])
-    trace = Plant(10, 12.0, record_s=0.0, arrivals=arrivals, outages=[(45, 55)]).run(TEN, 60)
-    assert [batch.due_s for batch in trace.batches] == [20, 30, 40]
-    assert trace.skipped == [Skipped(10, "nothing to read", 0), Skipped(50, "the run before", 10)]
-    away = Plant(10, 1.0, record_s=0.0, arrivals=1.0, outages=[(15, 35)]).run(TEN, 50)
-    assert away.skipped == [Skipped(20, "outage", 10), Skipped(30, "outage", 20)]
-
-
-def test_a_run_that_never_ends_skips_all_after_it() -> None:
-    trace = Plant(10, 1e9, record_s=0.0, arrivals=1.0).run(TEN, 60)
-    assert len(trace.batches) == 1
-    assert [skip.due_s for skip in trace.skipped] == [20, 30, 40, 50]
 
 
 @pytest.mark.parametrize("partitions", [1, 3, 7])
