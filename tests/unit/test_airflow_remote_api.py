@@ -162,7 +162,6 @@ def test_a_login_that_gives_no_token_names_what_to_set(response: httpx.Response,
     "url", ["airflow.example.com:8080", "airflow", "ftp://airflow", "http://", "http://[::1", "http://a:b:c"]
 )
 def test_what_is_no_url_is_refused_by_name(url: str) -> None:
-    """With the variable that holds it."""
     with pytest.raises(PlatformError, match=r"URL.*TIDEGATE_AIRFLOW_URL"):
         AirflowApi(url)
 
@@ -225,7 +224,6 @@ def test_an_answer_is_read_as_what_it_is(body: dict[str, Any], ask: Callable[[Ai
 
 
 def test_a_missing_dag_is_explained_by_the_import_errors() -> None:
-    """The message names the usual reason."""
     errors = [{"filename": "dags/x.py", "stack_trace": "Traceback\nNameError: y\n"}]
 
     def answer(request: httpx.Request) -> httpx.Response:
@@ -340,7 +338,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_done_before_its_answer_was_lost_is_done_once(
     change: Callable[[AirflowApi], object], there: dict[str, Any], left: str
 ) -> None:
-    """The second request finds it."""
     airflow = LostAnswers(**there)
     with api(airflow) as client:
         change(client)

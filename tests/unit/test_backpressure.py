@@ -80,7 +80,6 @@ def test_the_first_batch_is_bounded_and_each_next_one_by_what_the_last_ones_took
 def test_a_batch_is_bounded_by_its_policy_and_by_the_limits_of_the_pipeline(
     policy: Backpressure, limits: Limits, bound: int, read: int, after: dict[str, Any]
 ) -> None:
-    """By the smaller one of the two."""
     world = limited(limits=limits, backpressure=policy)
     for n in range(3):
         saved = run(world, f"run{n}", run_s=3.0).saved
@@ -225,7 +224,6 @@ def test_no_saved_state_makes_a_batch_endless_empty_or_unbounded(saved: dict[str
 
 @pytest.mark.parametrize("poison", [-1, 0, 10**30, "7", None, float("inf")])
 def test_a_poisoned_bound_counts_as_none(poison: Any) -> None:
-    """Under the settings in force too."""
     state = CONTROL.observed({}, took(10, 3.0, 1))
     state["state"]["bound"] = poison
     bound = rate(CONTROL.bound(state))

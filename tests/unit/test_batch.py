@@ -14,16 +14,8 @@ from tests.unit.world import CURSOR, P0, PIPELINE, Q0, World, source
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Limits, Sink
 from tidegate.core.config.values import StartOffsets, StartTime
-from tidegate.core.model.errors import (
-    CommitConflict,
-    CursorLost,
-    OffsetsExpired,
-    PartitionsLeftOut,
-    RequestError,
-    StateError,
-    TidegateError,
-)
-from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model import errors
+from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.accept import accept_loss, accept_recreated
 from tidegate.core.planning.plan import Skip
 from tidegate.core.planning.rebuild import rebuild
@@ -106,7 +98,7 @@ def test_a_plan_that_was_frozen_before_its_write_does_not_overwrite_what_was_com
 
     world.brokers.latest[P0] = 30
     store.meanwhile = next_try
-    with pytest.raises(CommitConflict, match="was committed while this task was frozen"):
+    with pytest.raises(errors.CommitConflict, match="was committed while this task was frozen"):
         world.plan("run")
     load, kept = done[0].saved.load, world.ledger.saved_range(done[0].key).load
     assert (kept.ranges, kept.run_id, kept.seq, world.cursor.at.offsets) == (load.ranges, "run", load.seq, {P0: 40})
@@ -119,7 +111,7 @@ def test_a_plan_that_was_frozen_while_another_run_committed_leaves_nothing_behin
     store = FrozenStore()
     world = World(store=store, pipeline=replace(PIPELINE, limits=Limits()))
     store.meanwhile = lambda: world.run("run2")
-    with pytest.raises(CommitConflict):
+    with pytest.raises(errors.CommitConflict):
         world.plan("run1")
     assert [r.run for r in world.ledger.listing().ranges] == [run_key("run2")]
 
@@ -211,7 +203,7 @@ def test_a_topic_that_is_made_again_starts_anew_once_that_is_accepted() -> None:
     """
     world = two()
     for topic, words in (("x", "has read no topic x"), ("t", "not created again")):
-        with pytest.raises(RequestError, match=words):
+        with pytest.raises(errors.RequestError, match=words):
             accept_recreated(world.pipeline, topic, **world.ports)
     retires(world)
     world.brokers.latest, world.brokers.ids["q"] = {P0: 5, Q0: 3}, "new"
@@ -232,11 +224,11 @@ def test_a_pipeline_whose_only_topic_was_retired_skips_until_there_is_one(named:
 def test_unread_records_of_a_topic_that_the_file_left_out_are_counted_and_accepted_before_it_is_retired() -> None:
     """The topic is there, and holds them, unless it is another one now. More of them may come before the next run."""
     world = two()
-    with pytest.raises(RequestError, match="lost nothing"):
+    with pytest.raises(errors.RequestError, match="lost nothing"):
         accept_loss(world.pipeline, **world.ports)
     world.pipeline = source(topics=("t",), on_deleted="retire")
     world.brokers.latest[Q0], world.brokers.earliest[Q0] = 40, 10
-    with pytest.raises(PartitionsLeftOut, match=r"30 of its records are unread.*tidegate accept loss p"):
+    with pytest.raises(errors.PartitionsLeftOut, match=r"30 of its records are unread.*tidegate accept loss p"):
         world.plan("run2")
     world.brokers.ids["q"] = "new"
     assert world.planned("other", save=False).saved.retired == (Q0,)
@@ -302,17 +294,6 @@ def test_what_is_announced_with_a_batch_is_saved_with_the_cursor() -> None:
     assert world.cursor.announced == (10, 20)
 
 
-def test_a_batch_carries_the_positions_of_what_it_does_not_read() -> None:
-    """Its receipt tells the whole cursor."""
-    p1 = TopicPartition("t", 1)
-    world = World(brokers=FakeBrokers(latest={P0: 25, p1: 0}), committed=1)
-    world.brokers.latest[P0] = 30
-    beside = world.run("run2").saved.load.beside
-    assert beside is not None
-    assert (beside.offsets, beside.topic_ids, beside.starts) == ({p1: 0}, {}, {})
-    assert world.sink.found[-1].load.after == world.cursor.at
-
-
 # ---- a rebuilt schedule
 
 
@@ -328,7 +309,7 @@ def test_a_cursor_that_is_rebuilt_once_more_is_later_than_every_saved_range() ->
         assert restore(world.pipeline, store=world.store, sink=world.sink).cursor.generation == generation
         world.planned(f"after{generation}")
     world.store.values[stale.key] = encode("range", stale.saved.to_json())
-    with pytest.raises(CommitConflict, match="generation 2, not 0"):
+    with pytest.raises(errors.CommitConflict, match="generation 2, not 0"):
         world.commit(stale)
 
 
@@ -342,7 +323,9 @@ def test_a_rebuilt_schedule_keeps_where_a_topic_begins_that_had_no_record_yet() 
     del world.store.values[CURSOR]
     assert restore(start, store=world.store, sink=world.sink).cursor.at == before.at
     assert before.at.offsets[Q0] == world.cursor.at.offsets[Q0] == 100
-    world.run_of(4, "run3")
+    beside = world.run_of(4, "run3").saved.load.beside
+    assert beside is not None
+    assert (beside.offsets, beside.topic_ids, beside.starts) == ({Q0: 100}, {"q": "id"}, {Q0: 100})
     assert world.sink.found[-1].load.after == world.cursor.at
     assert rebuild("p", world.sink.found).cursor.at == world.cursor.at
 
@@ -380,13 +363,10 @@ def test_a_first_range_that_was_deleted_is_planned_anew_once_the_table_does_not_
     """Where receipts have expired, rows of others look like its own to a pipeline whose load has failed."""
     world, planned = beside_another(expired=True)
     world.store.delete(planned.key)
-    steps: list[tuple[Callable[[], object], type[TidegateError], str]] = [
-        (lambda: world.plan("run2"), CursorLost, "ledger rebuild p"),
-        (lambda: restore(world.pipeline, store=world.store, sink=world.sink), StateError, r"UNSET TBLPROPERTIES \('tidegate"),
-    ]
-    for step, error, words in steps:
-        with pytest.raises(error, match=words):
-            step()
+    with pytest.raises(errors.CursorLost, match="ledger rebuild p"):
+        world.plan("run2")
+    with pytest.raises(errors.StateError, match=r"UNSET TBLPROPERTIES \('tidegate"):
+        restore(world.pipeline, store=world.store, sink=world.sink)
     world.sink.owners = frozenset({"other"})
     assert world.planned("run2").saved.load.seq == 1
 
@@ -401,7 +381,9 @@ def test_a_pending_range_of_a_topic_that_is_gone_and_retired_is_named_and_its_lo
     world.pipeline = whole
     del world.brokers.latest[Q0]
     for run in ("failed", "run2"):
-        with pytest.raises(OffsetsExpired, match=r"batch 2 of p were deleted.*: q-0 \[7, 9\) = 2 offsets.*accept loss p"):
+        with pytest.raises(
+            errors.OffsetsExpired, match=r"batch 2 of p were deleted.*: q-0 \[7, 9\) = 2 offsets.*accept loss p"
+        ):
             world.plan(run)
     assert accept_loss(world.pipeline, **world.ports)[1] == (planned.saved,)
     again = world.run("run2")

@@ -85,7 +85,6 @@ def test_a_broken_package_is_the_error_of_its_own_files(
 
 
 def test_a_name_that_nobody_registers_is_an_error() -> None:
-    """With what to do about it."""
     with pytest.raises(ConfigError, match="no package registers nothing") as refused:
         beside.loaded("tidegate.cli", "nothing")
     assert refused.value.fix

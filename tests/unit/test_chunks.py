@@ -62,7 +62,6 @@ def test_tasks_load_each_chunk_once_in_order_and_share_only_what_is_small(sizes:
 
 
 def test_many_small_chunks_share_tasks_and_few_have_one_each() -> None:
-    """A task starts once for two of them."""
     assert turns([(r(0, 10),)] * 21, range(21)) == [*([n, n + 1] for n in range(0, 20, 2)), [20]]
     assert turns([(r(0, 10),)] * 21, range(20)) == [[n] for n in range(20)]
 
@@ -108,7 +107,6 @@ def test_whole_batches_are_those_that_the_selection_touches() -> None:
 
 
 def test_a_saved_replay_has_its_chunks_as_loads() -> None:
-    """By their numbers."""
     saved = replay_of("p", "run", "run-1", ((r(0, 5), r(0, 5, 1)), (r(5, 9),)), "lake.a.b", "m:f", {"t": "id"}, 12)
     assert saved.selection == (r(0, 9), r(0, 5, 1))
     assert saved.chunk(1) == changed(saved.load, seq=1, ranges=(r(5, 9),))

@@ -84,7 +84,6 @@ def test_each_hour_is_one_event_of_the_pipelines_asset(announced: Command) -> No
 def test_hours_that_cannot_be_announced_are_refused(
     announced: Command, since: str, until: str, world: dict[str, Any], error: type[Exception], words: str
 ) -> None:
-    """Before anything is."""
     result, posted = announced("--since", since, "--until", until, **world)
     assert (type(result.exception), words in str(result.exception), posted) == (error, True, [])
 
@@ -133,7 +132,6 @@ def test_a_rename_moves_what_is_saved_once_its_file_is_renamed_and_nothing_runs(
 
 
 def test_a_rename_before_the_first_commit_is_told(remote: FakeRemote, folder: Path) -> None:
-    """There is no cursor yet, and no group to move."""
     (folder / "q.yaml").write_text(FILE)
     remote.store.delete("tidegate.p.cursor")
     done = CliRunner().invoke(commands(), ["rename", "p", "q", "--project", str(folder.parents[1])])
@@ -271,7 +269,6 @@ def test_a_library_that_is_missing_is_named_with_its_extra(
 
 
 def test_what_brings_a_module_is_read_from_the_package_itself() -> None:
-    """Whatever its extras hold."""
     told = {
         "psutil": ["cli"],
         "filelock": ["airflow", "cli"],

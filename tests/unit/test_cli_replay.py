@@ -16,14 +16,7 @@ from tests.unit.test_cli_schedule import FakeRemote
 from tidegate.cli import replay
 from tidegate.cli.replay import _bounds
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
-from tidegate.core.model.errors import (
-    BrokerUnavailable,
-    ConfigError,
-    PlatformError,
-    RequestError,
-    SinkUnavailable,
-    TidegateError,
-)
+from tidegate.core.model import errors
 from tidegate.core.planning.run_notes import UNVERIFIED
 from tidegate.testing.fakes import FakeBrokers
 
@@ -70,8 +63,7 @@ def test_words_become_offsets_or_times(first: list[str], last: list[str], since:
 def test_words_that_mean_nothing_are_refused(
     pipeline: Pipeline, first: list[str], last: list[str], since: str | None, words: str
 ) -> None:
-    """With an example of what would."""
-    with pytest.raises(RequestError, match=words):
+    with pytest.raises(errors.RequestError, match=words):
         _bounds(pipeline, first, last, since)
 
 
@@ -111,7 +103,7 @@ class FakeApi:
 def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]]:
     """The command on a pipeline that has read ten records of partition 0 in one batch."""
 
-    def command(*words: str, fault: TidegateError | None = None, **how: Any) -> tuple[Result, FakeApi]:
+    def command(*words: str, fault: errors.TidegateError | None = None, **how: Any) -> tuple[Result, FakeApi]:
         api = FakeApi(**how)
         remote = FakeRemote(api=api, log=FakeBrokers(latest={P0: 10}))
         if fault is not None:
@@ -137,14 +129,18 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]
 )
 def test_what_cannot_be_replayed_is_refused_before_a_run_exists(run: Any, words: str, told: str) -> None:
     """In the words of the plan. What the file does not allow is not asked of a platform."""
-    fault = PlatformError("there is no platform") if "may not" in told else None
+    fault = errors.PlatformError("there is no platform") if "may not" in told else None
     result, api = run(*words.split(), fault=fault)
-    assert isinstance(result.exception, RequestError)
+    assert isinstance(result.exception, errors.RequestError)
     assert told in str(result.exception)
     assert api.triggered == []
 
 
-AWAY = [BrokerUnavailable("no broker answers"), ConfigError("the API hides the secrets"), SinkUnavailable("no catalog")]
+AWAY = [
+    errors.BrokerUnavailable("no broker answers"),
+    errors.ConfigError("the API hides the secrets"),
+    errors.SinkUnavailable("no catalog"),
+]
 
 
 @pytest.mark.parametrize(
@@ -156,7 +152,7 @@ AWAY = [BrokerUnavailable("no broker answers"), ConfigError("the API hides the s
     ],
 )
 def test_a_run_is_followed_to_its_end(
-    run: Any, words: str, state: str, fault: TidegateError | None, code: int, told: dict[str, Any], shown: str
+    run: Any, words: str, state: str, fault: errors.TidegateError | None, code: int, told: dict[str, Any], shown: str
 ) -> None:
     """What this machine does not reach is left to the run: Airflow may reach it. A failed run is told by its cause."""
     result, api = run(*words.split(), state=state, fault=fault)

@@ -107,7 +107,6 @@ def test_a_fit_is_the_cost_of_the_last_batches(remote: FakeRemote) -> None:
 
 
 def test_a_history_that_cannot_be_read_names_the_options_that_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error stays what it was."""
     away = mock.Mock(side_effect=PlatformError("no platform was started", fix="Run `tidegate up`"))
     monkeypatch.setattr(simulate, "the_pipeline", lambda *_: PIPELINE)
     monkeypatch.setattr(simulate, "open_remote", away)
@@ -146,7 +145,6 @@ def test_the_pipelines_limits_hold(remote: FakeRemote, monkeypatch: pytest.Monke
     ],
 )
 def test_what_cannot_be_simulated_is_refused_by_name(in_folder: None, words: str, message: str) -> None:
-    """With the fix; before anything is simulated."""
     Path("folder.png").mkdir()
     Path("late.csv").write_text("second,records_per_s\n0,1\n0,2\n")
     Path("bytes.csv").write_bytes(b"\xff\xfe\x00")
@@ -163,7 +161,6 @@ def test_a_simulation_is_drawn_into_a_file(in_folder: None, name: str, begin: by
 
 
 def test_without_matplotlib_a_plot_is_refused_and_all_else_works(monkeypatch: pytest.MonkeyPatch, remote: FakeRemote) -> None:
-    """The message names the extra."""
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(RequestError, match=r"needs matplotlib.*pip install matplotlib"):
         simulate.open_plot(Path("x.png"))

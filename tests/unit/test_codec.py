@@ -43,7 +43,6 @@ def test_what_is_written_is_read_back(body: dict[str, object]) -> None:
 
 
 def test_people_can_read_a_value() -> None:
-    """The value holds the written JSON as readable text, up to a maximum length."""
     assert GOOD.startswith('tidegate 2 {"body":{"seq":4},"kind":"cursor"} ')
     long = {"run": "r" * 1_000_000}
     assert encode("cursor", long)[SHOWN:].startswith("... ")

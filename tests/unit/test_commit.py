@@ -44,7 +44,6 @@ RECEIPT = Receipt(write_of("p", 4, "run", RANGES, "v", "a"), 1, 1, rows=8)
     ],
 )
 def test_any_other_cursor_is_a_conflict_and_nothing_changes(cursor: Cursor) -> None:
-    """A zombie loses to the requirement."""
     with pytest.raises(CommitConflict, match="batch"):
         moved(cursor, PLANNED, RECEIPT)
 

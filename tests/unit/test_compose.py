@@ -163,7 +163,6 @@ def test_every_setting_of_airflow_is_one_that_airflow_knows() -> None:
 
 
 def test_connections_name_services_and_the_ports_they_listen_on() -> None:
-    """Each connection is JSON that Airflow reads, and leads somewhere."""
     env, server = SERVICES["airflow-scheduler"]["environment"], SERVICES["spark-connect"]["command"]
     kafka, connect, submit = (json.loads(env[f"AIRFLOW_CONN_{name}"]) for name in CONNECTIONS)
     listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]

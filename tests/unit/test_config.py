@@ -137,31 +137,6 @@ def test_a_fault_names_its_setting_and_what_is_allowed(change: dict[str, Any], f
     assert str(caught.value).endswith(end)
 
 
-def test_twelve_faults_of_a_file_are_twelve_lines() -> None:
-    """A number where a text belongs is one of them, and so is a text where a number belongs."""
-    faults = {
-        "source.topics[0]": ("source", {"topics": [5]}),
-        "transform": ("transform", 5),
-        "sink.table": ("sink", {"table": 1.5}),
-        "description": ("description", 7),
-        "schedule": ("schedule", 5),
-        "limits.max_records": ("limits", {"max_records": "5"}),
-        "retries": ("retries", "3"),
-        "catch_up": ("catch_up", "yes"),
-        "tags[0]": ("tags", [1]),
-        "wait_s": ("wait_s", "10"),
-        "dedupe.window": ("dedupe", {"window": "10"}),
-        "shedule": ("shedule", "@daily"),
-    }
-    with pytest.raises(ConfigError) as caught:
-        parse(dict(faults.values()))
-    lines = str(caught.value).splitlines()
-    assert sorted(line.split(": ")[1] for line in lines) == sorted(faults)
-    assert caught.value.fields["faults"] == 12
-    assert 'pipelines/orders.yaml: limits.max_records: expected a positive integer, got "5"' in lines
-    assert lines[-1].endswith("; did you mean schedule?")
-
-
 def test_a_layout_is_read_as_tables_have_it() -> None:
     """Units in the plural, one blank, numbers and booleans of properties as text."""
     asked = laid_out(
@@ -224,7 +199,6 @@ def test_each_entry_that_is_at_fault_is_named_up_to_five_of_a_list(source: dict[
 
 
 def test_what_is_missing_is_named_with_what_is_expected() -> None:
-    """A setting with its form, a section with its purpose."""
     with pytest.raises(ConfigError) as caught:
         parse({"source": {"topics": ["a"]}})
     form = 'module:function of at most 250 characters, such as "transforms.flights:flights"'
@@ -272,7 +246,6 @@ def test_a_schedule_that_airflow_runs_is_accepted_and_has_a_next_run(schedule: s
     ],
 )
 def test_a_schedule_by_lag_has_its_durations_in_seconds(schedule: dict[str, Any], expected: LagSchedule) -> None:
-    """Whether they are written with a unit or as a number."""
     assert parse({**MINIMAL, "schedule": schedule}).schedule == expected
 
 
@@ -376,7 +349,6 @@ def test_what_yaml_has_and_few_write_is_read(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_starts_of_all_kinds_are_read_and_none_of_them_is_an_offset_yet(start: object, meaning: object) -> None:
-    """Words, times (UTC where no zone is given) and offsets, each its own type."""
     assert parse({**MINIMAL, "source": {"topics": ["orders"], "start": start}}).source.start == meaning
 
 
@@ -405,7 +377,6 @@ def test_a_source_reads_the_partitions_that_it_names(source: Source, read: list[
 
 
 def test_sources_tell_what_they_read() -> None:
-    """Topics, a pattern, partitions."""
     assert str(parse(MINIMAL).source) == "orders"
     assert str(parse({**MINIMAL, "source": {"pattern": "o.*", "exclude": ["ox"]}}).source) == "/o.*/"
     assigned = parse({**MINIMAL, "source": {"assign": {"orders": [3, 0]}}})

@@ -163,7 +163,6 @@ def test_schema_and_validator_agree_on_settings_together(of: tuple[Kind, dict[st
 
 @pytest.mark.parametrize(("kind", "path"), SETTINGS, ids=named)
 def test_an_unknown_setting_is_refused_by_both(kind: Kind, path: Way) -> None:
-    """Beside each setting, and in each section."""
     beside = (*path, "unheard_of") if (kind, path) in SECTIONS else (*path[:-1], "unheard_of")
     assert not any(agree(of, file, {beside: 1}) for of, file in FILES if of is kind)
 
@@ -252,7 +251,6 @@ def test_each_kind_has_its_own_settings_and_refuses_those_of_another_by_name(fil
     ],
 )
 def test_every_setting_refuses_what_it_cannot_take(settings: object, words: str) -> None:
-    """In one sentence that names it."""
     assert words in refused(settings)
 
 

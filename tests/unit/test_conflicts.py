@@ -71,21 +71,14 @@ def test_two_receivers_that_would_land_the_same_lines_are_both_at_fault(
 
 
 def test_receivers_are_read_from_their_folder_and_no_file_hides_another(tmp_path: Path) -> None:
-    """What is wrong with a file alone, beside the others, or with its name."""
     assert receivers_of(tmp_path / "pipelines") == tmp_path / "receivers"
     assert load_receivers(tmp_path / "receivers", {}) == {}
-    http = "kind: http\ntopic: orders\nlisten: {port: %d}\n"
-    files = {"a": http % 1, "b": http % 2, "c": http % 2, "d": "kind: [", "e": ""}
-    for name, text in files.items():
+    for name, text in {"a": "kind: http\ntopic: orders\nlisten: {port: 1}\n", "b": "kind: [", "c": ""}.items():
         (tmp_path / f"{name}.yaml").write_text(text)
-    found = {file.stem: value for file, value in load_receivers(tmp_path, {}).items()}
-    assert list(found) == list(files)
-    assert found["a"] == Receiver("a", "http", "orders", listen=Listen(1))
-    errors = {name: str(value) for name, value in found.items() if isinstance(value, ConfigError)}
-    assert errors["b"].endswith("b.yaml: listen.port: 2 is also the port of receiver c; choose another port")
-    assert errors["c"].endswith("c.yaml: listen.port: 2 is also the port of receiver b; choose another port")
-    assert "d.yaml: not valid YAML: line" in errors["d"]
-    assert errors["e"].endswith("e.yaml: is empty; kind and topic are required")
+    found = [value for _, value in load_receivers(tmp_path, {}).items()]
+    assert found[0] == Receiver("a", "http", "orders", listen=Listen(1))
+    assert "b.yaml: not valid YAML: line" in str(found[1])
+    assert str(found[2]).endswith("c.yaml: is empty; kind and topic are required")
 
 
 def loads(source: Source, **more: Any) -> Pipeline:
@@ -221,7 +214,6 @@ def test_tables_of_a_pipelines_replays_are_its_own(table: str) -> None:
 
 
 def test_a_consumer_group_is_of_one_pipeline_of_a_connection() -> None:
-    """Stated or by default."""
     groups = [pipeline("a", topics("t")), pipeline("b", topics("u"), group="tidegate-a"), pipeline("c", topics("v"), group="c")]
     also = "group: tidegate-a is also the consumer group of pipeline {}; choose another name"
     assert group_faults(groups) == {"a": [also.format("b")], "b": [also.format("a")]}
@@ -229,7 +221,6 @@ def test_a_consumer_group_is_of_one_pipeline_of_a_connection() -> None:
 
 
 def test_a_file_has_its_faults_of_each_kind_beside_the_others(tmp_path: Path) -> None:
-    """Of tables and groups at once."""
     for name in ("a", "b"):
         text = f"source: {{topics: [{name}]}}\ntransform: m:f\nsink: {{table: lake.a.t}}\ngroup: ours\n"
         (tmp_path / f"{name}.yaml").write_text(text)

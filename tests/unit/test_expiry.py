@@ -37,7 +37,6 @@ def test_snapshots_of_tags_and_of_other_branches_stay() -> None:
 
 
 def test_one_run_expires_a_bounded_number() -> None:
-    """The next run goes on."""
     table = line(*range(expiry.MOST + 5))
     found = to_expire(table, {"main": expiry.MOST + 4}, (), before_ms=2 * expiry.MOST, keep=1)
     assert found == list(range(expiry.MOST))

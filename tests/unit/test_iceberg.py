@@ -58,8 +58,11 @@ def write(table: Table, *offsets: int | None, topic: str | None = "t", **propert
 
 
 def test_whether_the_table_has_rows_is_known_without_reading_them(table: Table) -> None:
-    """No table and an empty one have none; one whose rows were deleted has none any more."""
+    """No table and an empty one have none; one whose rows were deleted has none any more. Of no catalog that is not known."""
     assert not IcebergReader().history("lake.demo.nothing").has_rows
+    assert (IcebergReader().receipts("lake.demo.nothing", "p"), read_origins("lake.demo.nothing")) == ([], {})
+    with pytest.raises(SinkUnavailable, match="PYICEBERG_CATALOG__SEA__URI"):
+        IcebergReader().receipts("sea.demo.flights", "p")
     assert not IcebergReader().history(NAME).has_rows
     load(table, 1, 0, 1)
     assert IcebergReader().history(NAME).has_rows
@@ -206,13 +209,6 @@ def test_partitions_prove_the_origin_of_what_was_loaded_before_the_oldest_commit
     assert origins() == (True, "foreign")
 
 
-def test_a_missing_table_has_no_rows_and_a_catalog_that_is_not_configured_is_another_thing(table: Table) -> None:
-    """Its setting is named."""
-    assert (IcebergReader().receipts("lake.demo.nothing", "p"), read_origins("lake.demo.nothing")) == ([], {})
-    with pytest.raises(SinkUnavailable, match="PYICEBERG_CATALOG__SEA__URI"):
-        IcebergReader().receipts("sea.demo.flights", "p")
-
-
 class IcebergTable:
     """A table that PyIceberg writes."""
 
@@ -279,7 +275,6 @@ def test_broken_counters_make_a_receipt_unreadable_and_concern_no_other_commit(b
 
 
 def test_the_table_of_commits_is_beside_its_table() -> None:
-    """In the same namespace, so whoever may write the one may write the other."""
     assert summary.commits_table("lake.sales.orders") == "lake.sales.orders_commits"
 
 
@@ -305,7 +300,6 @@ def test_the_table_of_commits_is_beside_its_table() -> None:
 def test_a_summary_says_as_much_as_can_be_read_of_it(
     asked: Callable[[dict[str, str]], object], said: dict[str, str], answer: object
 ) -> None:
-    """Of a snapshot, or of a table's properties."""
     assert asked(said) == answer
 
 

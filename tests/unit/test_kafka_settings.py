@@ -97,7 +97,6 @@ def test_a_connection_means_the_same_to_javas_client(extra: dict[str, object], s
 
 @pytest.mark.parametrize("extra", [{}, {"bootstrap.servers": ""}])
 def test_a_connection_without_servers_is_refused(extra: dict[str, object]) -> None:
-    """With an example of what to write."""
     with pytest.raises(ConfigError, match=r"bootstrap\.servers"):
         planning_client(extra, connection="c", client_id="me")
 
@@ -110,12 +109,6 @@ def test_a_login_among_the_servers_is_refused_and_not_shown(name: str, servers: 
         with pytest.raises(ConfigError, match="contains a login") as refusal:
             client({name: servers}, connection="c", client_id="me")
         assert "pa55" not in f"{refusal.value!r} {refusal.value} {refusal.value.fix}"
-
-
-def test_settings_that_would_move_on_by_themselves_are_left_out() -> None:
-    """A plan says what is read: no group, no reset, no commit."""
-    extra = {**PLAIN, "group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": True}
-    assert planning_client(extra, connection="c", client_id="me").settings.keys() == {"client.id", "bootstrap.servers"}
 
 
 def test_pem_files_travel_by_content(tmp_path: Path) -> None:
@@ -164,14 +157,14 @@ def test_pem_files_travel_by_content(tmp_path: Path) -> None:
     ],
 )
 def test_what_one_client_would_obey_and_the_other_not_is_refused(change: dict[str, object], named: str) -> None:
-    """Never dropped, never half."""
     with pytest.raises(ConfigError, match=named):
         java({**OIDC, **change})
 
 
 def test_every_change_is_told_by_name() -> None:
-    """What is left out, renamed or rewritten; nothing else."""
-    of_one: dict[str, object] = {"group.id": "g", "error_cb": "my.module.fail", "client.rack": None}
+    """What is left out, renamed or rewritten; nothing else. No plan has a group, a reset or a commit of its own."""
+    of_one: dict[str, object] = {"group.id": "g", "auto.offset.reset": "latest", "enable.auto.commit": True}
+    of_one |= {"error_cb": "my.module.fail", "client.rack": None}
     of_both = {
         "statistics.interval.ms": 5,
         "socket.timeout.ms": 60_000,
@@ -181,6 +174,7 @@ def test_every_change_is_told_by_name() -> None:
     extra = {**PLAIN, **of_one, **of_both, "ssl.endpoint.identification.algorithm": "none"}
     planning, spark = (client(extra, connection="c", client_id="me") for client in (planning_client, spark_client))
     assert [note.split(" ")[0] for note in planning.notes] == [*of_one]
+    assert planning.settings.keys() == {"client.id", *extra.keys() - of_one.keys()}
     told = {note.split(" ")[0].split("=")[0].rstrip(":") for note in spark.notes}
     assert told == {*extra.keys() - PLAIN.keys(), "default.api.timeout.ms"}
     assert planning_client(PLAIN, connection="c", client_id="me").notes == ()
@@ -204,7 +198,6 @@ SECRETS = st.text(st.characters(codec="utf-8"), min_size=8).map(lambda text: f"Â
     st.sets(st.sampled_from(["ssl.key.pem", "ssl.key.location", "ssl.key.password", "ssl.certificate.pem", "sasl.username"])),
 )
 def test_no_secret_is_told(secrets: dict[str, str], mechanism: str, left_out: set[str]) -> None:
-    """Not by a note, not by a repr, not by an error."""
     extra = {**OIDC, "sasl.mechanism": mechanism, "sasl.username": "u", "ssl.certificate.pem": "c", **secrets}
     extra = {name: value for name, value in extra.items() if name not in left_out}
     told = []

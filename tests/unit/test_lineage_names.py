@@ -11,7 +11,6 @@ from tidegate.core.model.uris import MOST_TOPICS, ranges_page, run_page, table_u
 
 
 def test_tables_and_topics_have_uris() -> None:
-    """Of the topics that were read, each once, sorted."""
     assert table_uri("lake.shop.orders") == "iceberg://lake/shop/orders"
     ranges = [OffsetRange("b", 0, 0, 1), OffsetRange("a", 1, 0, 1), OffsetRange("a", 0, 0, 1), OffsetRange("none", 0, 5, 5)]
     assert topic_uris("kafka_default", ranges) == ("kafka://kafka_default/a", "kafka://kafka_default/b")

@@ -52,7 +52,6 @@ def test_the_receipts_of_some_batches_come_with_the_replays_that_may_have_replac
 
 
 def test_the_receipts_have_the_ranges_that_were_asked_for() -> None:
-    """And everything else of the load."""
     loads, u, nobody = Loads.of(HISTORY, "p"), TopicPartition("u", 3), TopicPartition("t", 9)
     some, every = loads.of_batches({3}, {u, nobody, TopicPartition("v", 0)}), loads.of_batches({3})
     assert [r.load.ranges for r in some] == [(OffsetRange("u", 3, 0, 3),), (OffsetRange("u", 3, 0, 0),)]

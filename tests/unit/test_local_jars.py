@@ -75,7 +75,6 @@ def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: py
 
 
 def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another folder can be set."""
     file = cache.parents[2] / "file"
     file.touch()
     monkeypatch.setenv("TIDEGATE_CACHE_DIR", str(file))
@@ -84,7 +83,6 @@ def test_a_cache_that_cannot_be_written_is_named_with_the_way_out(cache: Path, m
 
 
 def test_the_jars_have_a_folder_of_their_own_for_each_ivy_xml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another description, another folder."""
     ivy_xml = tmp_path / "ivy.xml"
     monkeypatch.setattr(jars, "_beside_this", lambda name: tmp_path / name)
     ivy_xml.write_text("<one/>")
@@ -203,7 +201,6 @@ def test_jars_that_a_repository_serves_otherwise_are_named_and_not_used(
 
 @pytest.mark.parametrize("text", ["", "not a sum\n", f"{'0' * 64}  kafka/k-1.jar\n\n"])
 def test_a_damaged_list_of_sums_vouches_for_nothing(cache: Path, no_java: Path, text: str) -> None:
-    """No sums, no jars."""
     fill(cache, JARS)
     (no_java / "jars.sha256").write_text(text)
     with pytest.raises(PlatformError, match="not a list of SHA-256 sums"):

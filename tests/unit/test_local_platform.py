@@ -152,21 +152,14 @@ def test_everything_listens_on_the_loopback(tmp_path: Path) -> None:
     assert "host = 127.0.0.1\n" in airflow.render_config(tmp_path, tmp_path, 1003, airflow.Secrets.make())
 
 
-def test_spark_and_pyiceberg_see_the_same_catalog(tmp_path: Path) -> None:
-    """One SQLite file, one warehouse."""
-    ours = spark_connect.catalog_properties(tmp_path)
-    spark = spark_connect.spark_defaults(tmp_path, tmp_path, tmp_path)
-    assert spark["spark.sql.catalog.lake.warehouse"] == ours["warehouse"] == (tmp_path / "warehouse").as_uri()
-    assert spark["spark.sql.catalog.lake.uri"].split("?")[0].removeprefix("jdbc:sqlite:") == ours["uri"].removeprefix(
-        "sqlite:///"
-    )
-
-
 def test_spark_settings_are_written_where_spark_submit_looks(tmp_path: Path) -> None:
-    """SPARK_CONF_DIR holds both files, and no server setting. Java reads a backslash as an escape."""
+    """SPARK_CONF_DIR holds both files and no server setting, and PyIceberg's catalog. Java reads a backslash as an escape."""
     spark_connect.prepare(tmp_path / "spark", tmp_path / "lake", tmp_path / "jars")
     written = (tmp_path / "spark" / "conf" / "spark-defaults.conf").read_text()
     assert f"spark.driver.extraClassPath={tmp_path}/jars/*\n" in written
+    ours = spark_connect.catalog_properties(tmp_path / "lake")
+    assert f"spark.sql.catalog.lake.warehouse={ours['warehouse']}\n" in written
+    assert f"spark.sql.catalog.lake.uri=jdbc:sqlite:{ours['uri'].removeprefix('sqlite:///')}?" in written
     assert "spark.connect" not in written
     assert (tmp_path / "spark" / "conf" / "log4j2.properties").is_file()
     assert spark_connect.render_properties({"b": "x", "a": "c:\\d"}) == "a=c:\\\\d\nb=x\n"

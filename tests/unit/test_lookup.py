@@ -36,7 +36,6 @@ def test_a_commit_of_another_pipeline_is_in_the_way_where_ranges_overlap() -> No
 
 
 def test_what_a_pipeline_has_loaded_under_another_name_is_its_own() -> None:
-    """By the names that its job says it had."""
     before = loaded("sales", *RANGES)
     assert own(before, JOB) is before
     renamed = replace(JOB, formerly=("sales",))

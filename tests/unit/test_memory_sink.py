@@ -208,7 +208,6 @@ def test_the_parts_of_each_kind_are_where_it_says() -> None:
 
 
 def test_what_is_called_is_of_the_kind_that_a_job_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kind that a test has added, too."""
     monkeypatch.setitem(KINDS, MEMORY.name, MEMORY)
     spark = cast("SparkSession", None)
     assert reader_of(MEMORY.name) == MemoryReader(TABLES)
@@ -217,7 +216,6 @@ def test_what_is_called_is_of_the_kind_that_a_job_names(monkeypatch: pytest.Monk
 
 
 def test_a_file_names_a_kind_that_there_is() -> None:
-    """The JSON Schema says the same."""
     with pytest.raises(ConfigError, match=r'sink\.kind: expected "iceberg", got "memory"'):
         parse_pipeline("orders", {**PIPELINE, "sink": {**PIPELINE["sink"], "kind": "memory"}}, file="orders.yaml")
 

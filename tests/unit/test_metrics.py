@@ -38,7 +38,6 @@ def named_in(query: str) -> set[str]:
 
 
 def test_the_page_is_made_from_the_list() -> None:
-    """Each metric has a row."""
     for name in METRICS:
         assert generate.metrics().count(f"`tidegate.{name}.<") == 1
 
@@ -103,7 +102,6 @@ def test_an_alert_asks_for_metrics_that_are_sent(rule: dict[str, Any]) -> None:
 
 
 def test_each_alert_is_explained() -> None:
-    """In the order of the file."""
     explained = re.findall(r"^\| `(Tidegate\w+)` \|", (DOCS / "alerts.md").read_text(), re.MULTILINE)
     assert explained == [rule["alert"] for rule in RULES]
 
