@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -31,30 +30,28 @@ WHY = (Decision(P0, "cursor", "log end"), Decision(P1, "new partition", "log end
 CURSOR = cursor_of("p", 3, {P0: 5})
 PLANNED = planned_on(CURSOR, range_of("p", 4, "run", RANGES, WHY, {"t": "id"}, {}, 0))
 RECEIPT = Receipt(write_of("p", 4, "run", RANGES, "v", "a"), 1, 1, rows=8)
+OTHERS = {"seq": 3, "pipeline": "q", "replay": "again"}
 
 
 @pytest.mark.parametrize(
-    "cursor",
+    ("cursor", "receipt", "error"),
     [
-        cursor_of("p", 2, {P0: 5}),  # a batch is missing in between
-        cursor_of("p", 3, {P0: 6}),  # same batch, another offset
-        cursor_of("p", 3, {P0: 5, P1: 1}),  # the new partition is known already, elsewhere
-        cursor_of("p", 4, {P0: 9, P1: 3}),  # another range was committed as this batch
-        cursor_of("p", 0, {}),
+        (cursor_of("p", 2, {P0: 5}), RECEIPT, CommitConflict),  # a batch is missing in between
+        (cursor_of("p", 3, {P0: 6}), RECEIPT, CommitConflict),  # same batch, another offset
+        (cursor_of("p", 3, {P0: 5, P1: 1}), RECEIPT, CommitConflict),  # the new partition is known already, elsewhere
+        (cursor_of("p", 4, {P0: 9, P1: 3}), RECEIPT, CommitConflict),  # another range was committed as this batch
+        (cursor_of("p", 0, {}), RECEIPT, CommitConflict),
+        (CURSOR, None, ReceiptMismatch),
+        (CURSOR, changed(RECEIPT, ranges=(OffsetRange("t", 0, 5, 8), RANGES[1])), ReceiptMismatch),  # too short
+        *((CURSOR, changed(RECEIPT, **{of: other}), ReceiptMismatch) for of, other in OTHERS.items()),
     ],
 )
-def test_any_other_cursor_is_a_conflict_and_nothing_changes(cursor: Cursor) -> None:
-    with pytest.raises(CommitConflict, match="batch"):
-        moved(cursor, PLANNED, RECEIPT)
-
-
-@pytest.mark.parametrize(
-    "change", [None, {"seq": 3}, {"pipeline": "q"}, {"ranges": (OffsetRange("t", 0, 5, 8), RANGES[1])}, {"replay": "again"}]
-)
-def test_a_receipt_that_does_not_cover_the_range_commits_nothing(change: dict[str, Any] | None) -> None:
-    """No receipt, another batch's, another pipeline's, too short, a replay's."""
-    with pytest.raises(ReceiptMismatch):
-        moved(CURSOR, PLANNED, None if change is None else changed(RECEIPT, **change))
+def test_another_cursor_is_a_conflict_and_a_receipt_that_does_not_cover_the_range_commits_nothing(
+    cursor: Cursor, receipt: Receipt | None, error: type[Exception]
+) -> None:
+    """A zombie loses to the requirement."""
+    with pytest.raises(error, match="batch"):
+        moved(cursor, PLANNED, receipt)
 
 
 def test_a_commit_remembers_what_a_former_topic_left() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,32 +15,30 @@ def line(*ids: int, parent: int | None = None) -> list[Snapshot]:
     return [Snapshot(each, before, each) for each, before in zip(ids, (parent, *ids), strict=False)]
 
 
-def test_old_ancestors_expire_but_the_newest() -> None:
+MOST, BRANCH = expiry.MOST, line(20, 21, 22, parent=3)
+
+
+@pytest.mark.parametrize(
+    ("table", "heads", "tags", "before_ms", "keep", "expired"),
+    [
+        (line(*range(1, 11)), {"main": 10}, (), 100, 3, [1, 2, 3, 4, 5, 6, 7]),
+        (line(*range(1, 11)), {"main": 10}, (), 4, 3, [1, 2, 3]),
+        (line(*range(1, 11)), {"main": 10}, (), 100, 10, []),
+        ([], {}, (), 100, 1, []),
+        # what a rollback left behind can be rolled forward to, while its newest snapshots are among the newest of their kind
+        (line(*range(1, 8)), {"main": 3}, (), 100, 4, []),
+        (line(*range(1, 8)), {"main": 3}, (), 100, 2, [1, 4, 5]),
+        # snapshots of tags and of other branches stay: of a branch those that are its own; a tag at the head holds nothing else
+        (line(*range(1, 8)) + BRANCH, {"main": 7, "audit": 22}, (2, 7), 100, 1, [1, 3, 4, 5, 6]),
+        # one run expires a bounded number
+        (line(*range(MOST + 5)), {"main": MOST + 4}, (), 2 * MOST, 1, [*range(MOST)]),
+    ],
+)
+def test_old_ancestors_expire_but_the_newest(
+    table: list[Snapshot], heads: dict[str, int], tags: tuple[int, ...], before_ms: int, keep: int, expired: list[int]
+) -> None:
     """The oldest first; what is not old stays, however many there are."""
-    table = line(*range(1, 11))
-    assert to_expire(table, {"main": 10}, (), before_ms=100, keep=3) == [1, 2, 3, 4, 5, 6, 7]
-    assert to_expire(table, {"main": 10}, (), before_ms=4, keep=3) == [1, 2, 3]
-    assert to_expire(table, {"main": 10}, (), before_ms=100, keep=10) == []
-    assert to_expire([], {}, (), before_ms=100, keep=1) == []
-
-
-def test_what_a_rollback_left_behind_can_be_rolled_forward_to() -> None:
-    """As long as its newest snapshots are among the newest of their kind."""
-    table = line(*range(1, 8))
-    assert to_expire(table, {"main": 3}, (), before_ms=100, keep=4) == []
-    assert to_expire(table, {"main": 3}, (), before_ms=100, keep=2) == [1, 4, 5]
-
-
-def test_snapshots_of_tags_and_of_other_branches_stay() -> None:
-    """Of a branch those that are its own; a tag at the head holds nothing else."""
-    table = line(*range(1, 8)) + line(20, 21, 22, parent=3)
-    assert to_expire(table, {"main": 7, "audit": 22}, (2, 7), before_ms=100, keep=1) == [1, 3, 4, 5, 6]
-
-
-def test_one_run_expires_a_bounded_number() -> None:
-    table = line(*range(expiry.MOST + 5))
-    found = to_expire(table, {"main": expiry.MOST + 4}, (), before_ms=2 * expiry.MOST, keep=1)
-    assert found == list(range(expiry.MOST))
+    assert to_expire(table, heads, tags, before_ms=before_ms, keep=keep) == expired
 
 
 @given(st.lists(st.integers(0, 30), unique=True), st.integers(0, 40), st.integers(1, 5), st.integers(0, 30))

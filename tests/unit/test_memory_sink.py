@@ -202,12 +202,9 @@ class TestMemoryReader(SinkReaderContract):
         return MemoryReader({}, away=True), "t"
 
 
-def test_the_parts_of_each_kind_are_where_it_says() -> None:
-    """They are named as texts, so that a reader is imported without Spark."""
-    assert all(callable(resolve_name(part)) for part in (ICEBERG.reader, ICEBERG.writer, ICEBERG.maintain))
-
-
 def test_what_is_called_is_of_the_kind_that_a_job_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parts of a kind are named as texts, so that a reader is imported without Spark."""
+    assert all(callable(resolve_name(part)) for part in (ICEBERG.reader, ICEBERG.writer, ICEBERG.maintain))
     monkeypatch.setitem(KINDS, MEMORY.name, MEMORY)
     spark = cast("SparkSession", None)
     assert reader_of(MEMORY.name) == MemoryReader(TABLES)
