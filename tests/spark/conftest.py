@@ -13,18 +13,16 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from pyiceberg.utils.config import Config
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType, TimestampType
 
 import tidegate.spark.load
 import tidegate.testing.sinks
 from tests.records import changed, load_job
-from tests.spark.log import logged
+from tests.spark.log import logged, rows_of
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.config.sinks import KINDS
 from tidegate.core.model.ranges import OffsetRange
@@ -47,11 +45,16 @@ RECORDS = StructType(
 )
 HERE = Path(__file__).parent
 PARTS = "parts"
-TRANSFORMS = '''
+PLAIN = """
+def plain(records):
+    rows = records.selectExpr("try_cast(get_json_object(string(value), '$.id') AS INT) AS id", "*")
+    raw, error = "if(id IS NULL, string(value), NULL) AS _raw", "if(id IS NULL, 'broken', NULL) AS _error"
+    return rows.selectExpr("id", "_kafka_topic", "_kafka_partition", "_kafka_offset", raw, error)
+"""
+"""A transform as `parse_json(records, "id INT")` is one, which takes Spark as long as all the rest of a small load."""
+TRANSFORMS = f'''
 from pyspark.sql import functions as F
-from tidegate.formats.json import parse_json
-
-def plain(records): return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
+{PLAIN}
 def bare(records): return plain(records).drop("_error", "_raw")
 def holed(records): return bare(records).withColumn("id", F.when(F.col("id") < 12, F.col("id")))
 def doubled(records): return plain(records).withColumn("id", F.explode(F.array(F.col("id"), F.col("id") + 1000)))
@@ -113,6 +116,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         "spark.driver.extraClassPath": f"{ensure_jars().spark}/*",
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.session.timeZone": "UTC",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # each call would cost five more, to say where it is made
         "spark.sql.warehouse.dir": (folder / "spark").as_uri(),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
         catalog: "org.apache.iceberg.spark.SparkCatalog",
@@ -145,9 +149,7 @@ def records(spark: SparkSession) -> Records:
     def make(values: list[bytes | None]) -> DataFrame:
         at = datetime(2026, 1, 1, tzinfo=UTC)
         rows = [(b"k", value, at, 0, None, "orders", 0, offset) for offset, value in enumerate(values)]
-        columns = dict(zip(RECORDS.names, zip(*rows, strict=True), strict=True))
-        # by Arrow: rows of Python would be made by a Python worker in each job that reads them
-        return spark.createDataFrame(pa.table(columns, to_arrow_schema(RECORDS)), RECORDS)
+        return rows_of(spark, rows, RECORDS)
 
     return make
 

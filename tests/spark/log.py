@@ -1,9 +1,15 @@
-"""A log in Spark itself: rows of Python would be made by a Python worker, in each job that reads them."""
+"""Records and rows in Spark itself: those of Python would be made by a Python worker, in each job that reads them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from tidegate.core.model.ranges import OffsetRange
 
@@ -20,3 +26,11 @@ def logged(spark: SparkSession, r: OffsetRange, value: Column, parts: int = 1) -
         F.lit(r.partition).alias("_kafka_partition"),
         F.col("id").alias("_kafka_offset"),
     )
+
+
+def rows_of(spark: SparkSession, rows: Sequence[tuple[Any, ...]], schema: StructType | str) -> DataFrame:
+    """These rows, at least one."""
+    of = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    assert isinstance(of, StructType)
+    columns = dict(zip(of.names, zip(*rows, strict=True), strict=True))
+    return spark.createDataFrame(pa.table(columns, to_arrow_schema(of)), of)

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
-from tests.spark.conftest import Job, Load
+from tests.spark.conftest import PLAIN, Job, Load
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
@@ -35,16 +35,15 @@ REFUSED = {
     "inner": r"columns inner\.a and inner\.A, which differ by case only",
     "origin": "the column _kafka_offset twice",
 }
-SHAPES = """
+SHAPES = f"""
 from pyspark.sql import functions as F
 from tidegate.formats.json import parse_json
-
-plain = lambda records: parse_json(records, "id INT")
+{PLAIN}
 void = lambda records: plain(records).withColumn("void", F.lit(None))
 empty = lambda records: plain(records).withColumn("empty", F.array())
 interval = lambda records: plain(records).withColumn("interval", F.expr("interval 1 day"))
-variant = lambda records: plain(records).withColumn("variant", F.parse_json(F.lit("{}")))
-variant_too = lambda records: plain(records).withColumn("extra", F.parse_json(F.lit('{"a": 1}')))
+variant = lambda records: plain(records).withColumn("variant", F.parse_json(F.lit("[]")))
+variant_too = lambda records: plain(records).withColumn("extra", F.parse_json(F.lit("[1]")))
 twice = lambda records: plain(records).select("*", F.lit(1).alias("ID"))
 same = lambda records: parse_json(records, "id INT, _error STRING")
 origin = lambda records: parse_json(records, "id INT, _kafka_offset BIGINT")

@@ -15,17 +15,15 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import changed
-from tests.spark.conftest import Job, Load, Records
+from tests.spark.conftest import PLAIN, Job, Load, Records
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import ReceiptMismatch
 from tidegate.core.model.ranges import TopicPartition
 
-SHAPES = '''
+SHAPES = f'''
 from pyspark.sql import Window
 from pyspark.sql import functions as F
-from tidegate.formats.json import parse_json
-
-def plain(records): return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
+{PLAIN}
 def cached(records): return plain(records).cache()
 def ordered(records): return plain(records).orderBy("_kafka_offset")
 def by_range(records): return plain(records).repartitionByRange(2, "_kafka_offset")

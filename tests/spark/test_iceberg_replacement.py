@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from tests.records import write_of
+from tests.spark.log import rows_of
 from tests.spark.sinks_under_test import compact_all, files_of, found, summaries
 from tidegate.core.config.layout import Layout
 from tidegate.core.model.errors import SinkConflict
@@ -54,7 +55,7 @@ def put(spark: SparkSession, table: str, layout: Layout, reader: IcebergReader) 
 
     def write(mark: int, *ranges: OffsetRange, every: int = 1, rows: DataFrame | None = None) -> Cut | None:
         made = [(mark, r.topic, r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset, every)]
-        rows = rows or spark.createDataFrame(made, SCHEMA).coalesce(1)
+        rows = rows or rows_of(spark, made, SCHEMA).coalesce(1)
         if not spark.catalog.tableExists(table):
             sink.create(rows.schema, ByOrigin(ranges), "p", layout)
         before = len(commits(table))
@@ -127,7 +128,7 @@ def test_rows_no_longer_made_disappear_and_fanned_out_rows_go_together(spark: Sp
     """Three rows a record, then one for every second record, each time through a file."""
     r = at(4, 8)
     put(1, at(0, 10))
-    threefold = spark.createDataFrame([(n, "orders", 0, offset) for offset in range(4, 8) for n in (7, 8, 9)], SCHEMA)
+    threefold = rows_of(spark, [(n, "orders", 0, offset) for offset in range(4, 8) for n in (7, 8, 9)], SCHEMA)
     put(0, r, rows=threefold)
     assert held(table)["orders", 0, 4] == [7, 8, 9]
     put(2, at(5, 10), every=2)
@@ -166,7 +167,7 @@ def test_files_that_overlap_are_replaced_together(spark: SparkSession, table: st
     put(3, at(50, 60))
     for mark, offsets in enumerate([(0, 10), (8, 20), (18, 30)]):
         rows = [(mark, "orders", 0, offset) for offset in offsets]
-        spark.createDataFrame(rows, SCHEMA).coalesce(1).writeTo(table).append()
+        rows_of(spark, rows, SCHEMA).coalesce(1).writeTo(table).append()
     before = held(table)
     cut = put(9, at(2, 4))
     assert cut is not None
@@ -225,7 +226,7 @@ def test_tables_of_others_are_replaced_right(
     try:
         rows = [(1, "orders", partition, offset) for offset in range(20) for partition in (0, 1)]
         nobody = (1, "orders", 0, None)
-        spark.createDataFrame([*rows, nobody], SCHEMA).coalesce(1).writeTo(table).append()
+        rows_of(spark, [*rows, nobody], SCHEMA).coalesce(1).writeTo(table).append()
         cut = put(2, at(5, 10))
         assert cut is not None
         assert cut.kept == kept
@@ -242,12 +243,12 @@ def test_kept_rows_have_the_columns_of_today(spark: SparkSession, table: str, pu
     """Columns added, renamed and dropped since the last commit; new rows may lack some."""
     r = at(0, 10)
     rows = [(1, "orders", 0, offset, "old", "x") for offset in range(10)]
-    put(1, r, rows=spark.createDataFrame(rows, f"{SCHEMA}, note STRING, gone STRING").coalesce(1))
+    put(1, r, rows=rows_of(spark, rows, f"{SCHEMA}, note STRING, gone STRING").coalesce(1))
     spark.sql(f"ALTER TABLE {table} ADD COLUMNS (extra DOUBLE)")
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN note TO remark")
     spark.sql(f"ALTER TABLE {table} DROP COLUMN gone")
     new = [(2, "orders", 0, offset, 1.5) for offset in range(5, 10)]
-    assert put(2, at(5, 10), rows=spark.createDataFrame(new, f"{SCHEMA}, extra DOUBLE")) is not None
+    assert put(2, at(5, 10), rows=rows_of(spark, new, f"{SCHEMA}, extra DOUBLE")) is not None
     found = spark.table(table).orderBy("_kafka_offset").select("id", "remark", "extra").collect()
     assert [tuple(row) for row in found] == [(1, "old", None)] * 5 + [(2, None, 1.5)] * 5
 
@@ -261,10 +262,10 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
     replay = at(3, 8)
 
     def replace(cut: Cut | None) -> None:
-        rows = spark.createDataFrame([(9, "orders", 0, offset) for offset in range(3, 8)], SCHEMA)
+        rows = rows_of(spark, [(9, "orders", 0, offset) for offset in range(3, 8)], SCHEMA)
         sink.overwrite(rows, ByOrigin([replay]), load_of([replay]), cut)
 
-    appended = spark.createDataFrame([(2, "orders", 0, 4)], SCHEMA)
+    appended = rows_of(spark, [(2, "orders", 0, 4)], SCHEMA)
     acts: list[Callable[[], object]] = [partial(delete, spark, table, 9), partial(compact_all, spark, table)]
     for others in (appended.writeTo(table).append, *acts):
         cut = find_cut(spark, table, ByOrigin([replay]))
@@ -286,7 +287,7 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
 def test_an_overwrite_of_a_range_that_others_cut_meanwhile_is_refused(spark: SparkSession, table: str, put: Put) -> None:
     """The look found nothing in the way, the commit does: that is a conflict too."""
     put(1, at(0, 10))
-    rows = spark.createDataFrame([(9, "orders", 0, offset) for offset in range(10, 20)], SCHEMA)
+    rows = rows_of(spark, [(9, "orders", 0, offset) for offset in range(10, 20)], SCHEMA)
     put(2, at(5, 15))
     with pytest.raises(Exception) as caught:  # noqa: PT011 - what it means is asked below
         IcebergTable(spark, table).overwrite(rows, ByOrigin([at(10, 20)]), load_of([at(10, 20)]), None)
