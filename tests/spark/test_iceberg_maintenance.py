@@ -31,9 +31,9 @@ AGED = Maintenance(keep_snapshots=1, keep_orphans=LATER_S + 3 * DAY_S)
 
 @pytest.fixture
 def loaded(load: Load, job: Job, table: str) -> str:
-    """A table of three batches of eight offsets, each of two files: Iceberg compacts no fewer than five."""
-    for seq in range(3):
-        load(changed(job(seq * 8, seq * 8 + 8, seq=seq), kafka_options={PARTS: "2"}))
+    """A table of two batches of twelve offsets, each of three files: Iceberg compacts no fewer than five."""
+    for seq in range(2):
+        load(changed(job(seq * 12, seq * 12 + 12, seq=seq), kafka_options={PARTS: "3"}))
     assert len(files_of(table)) == 6
     return table
 
@@ -49,11 +49,11 @@ def later_ms() -> int:
     return time.time_ns() // 1_000_000 + LATER_S * 1000
 
 
-@pytest.mark.parametrize("span", [(0, 24), (4, 8), (6, 15)])
+@pytest.mark.parametrize("span", [(0, 24), (6, 15)])
 def test_a_replay_after_compaction_leaves_one_copy(
     spark: SparkSession, loaded: str, load: Load, job: Job, span: tuple[int, int]
 ) -> None:
-    """Over all, over one old batch, and through old batches; compaction itself changes no row."""
+    """Over all, and through old batches; compaction itself changes no row."""
     assert compact(spark, loaded, Maintenance())["rewritten_bytes_count"] > 0
     assert len(files_of(loaded)) == 1
     assert offsets_in(loaded) == list(range(24))
@@ -70,13 +70,13 @@ def test_the_schedule_goes_on_after_maintenance(
     done = maintained(spark, loaded)
     assert reader.history(loaded).files.compacted[0] == 1
     assert (done["compact"].counts["files_after"], done["expire"].warning) == (1, None)
-    assert done["expire"].counts["snapshots_expired"] >= 3
+    assert done["expire"].counts["snapshots_expired"] >= 2
     assert len(summaries(loaded)) == 1
     assert reader.receipts(loaded, "orders") == before
-    load(job(16, 24, seq=2))
-    load(job(24, 28, seq=3))
+    load(job(12, 24, seq=1))
+    load(job(24, 28, seq=2))
     assert offsets_in(loaded) == list(range(28))
-    assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0, 1, 2, 2, 3]
+    assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0, 1, 1, 2]
 
 
 def test_only_a_whole_compaction_says_how_many_files_cannot_be_merged(
@@ -98,10 +98,10 @@ def test_maintenance_that_stopped_before_expiry_is_done_again_without_harm(
 ) -> None:
     """Commits that are kept twice count once, and a second run keeps none anew."""
     before = reader.receipts(loaded, "orders")
-    assert keep_commits(spark, loaded, later_ms()) >= 3
+    assert keep_commits(spark, loaded, later_ms()) >= 2
     assert reader.receipts(loaded, "orders") == before
     assert keep_commits(spark, loaded, later_ms()) == 0
-    assert expire(spark, loaded, later_ms(), 2) >= 1
+    assert expire(spark, loaded, later_ms(), 1) >= 1
     assert reader.receipts(loaded, "orders") == before
 
 
@@ -111,9 +111,9 @@ def test_commits_that_were_kept_and_then_rolled_back_do_not_count(
     """The parents lead past them, also when their snapshots are gone."""
     receipts = reader.receipts(loaded, "orders")
     keep_commits(spark, loaded, later_ms())
-    spark.sql(f"CALL lake.system.rollback_to_snapshot('{loaded.partition('.')[2]}', {receipts[1].snapshot})").collect()
+    spark.sql(f"CALL lake.system.rollback_to_snapshot('{loaded.partition('.')[2]}', {receipts[0].snapshot})").collect()
     expire(spark, loaded, later_ms(), 1)
-    assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0, 1]
+    assert [r.load.seq for r in reader.receipts(loaded, "orders")] == [0]
 
 
 def test_the_table_of_another_pipeline_is_left_alone(spark: SparkSession, loaded: str) -> None:
@@ -142,7 +142,7 @@ def test_a_rollback_can_be_undone_after_maintenance(spark: SparkSession, loaded:
     """The newest snapshots that it left behind stay, as the newest of the current state do."""
     receipts = reader.receipts(loaded, "orders")
     name = loaded.partition(".")[2]
-    spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipts[1].snapshot})").collect()
+    spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipts[0].snapshot})").collect()
     job = MaintenanceJob("orders", loaded, "expire", now_ms=later_ms(), maintenance=Maintenance(keep_snapshots=1))
     maintain(spark, job)
     spark.sql(f"CALL lake.system.set_current_snapshot('{name}', {receipts[-1].snapshot})").collect()
@@ -153,6 +153,7 @@ def test_a_tag_keeps_its_snapshot(spark: SparkSession, loaded: str, reader: Iceb
     """However old it is."""
     first = reader.receipts(loaded, "orders")[0].snapshot
     spark.sql(f"ALTER TABLE {loaded} CREATE TAG audited AS OF VERSION {first}")
+    compact(spark, loaded, Maintenance())
     assert expire(spark, loaded, later_ms(), 1) >= 1
     assert found(loaded).snapshot_by_id(first)
 

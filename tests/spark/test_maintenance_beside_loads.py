@@ -296,7 +296,7 @@ def test_loads_replays_and_maintenance_at_once(lake: Lake) -> None:
     over = Event()
 
     def schedule(owner: str) -> None:
-        for seq in range(NEXT, NEXT + 3):
+        for seq in range(NEXT, NEXT + 2):
             lake.load(lake.batch(seq, owner))
 
     def replays(owner: str, name: str) -> None:
