@@ -271,21 +271,15 @@ class Schedule(OnPorts, RuleBasedStateMachine):
         raise AssertionError(f"{run_id} is refused again and again")
 
     def load(self, planned: Planned) -> Receipt | None:
-        saved = planned.saved
-        if not saved.load.nonempty:
+        load = planned.saved.load
+        if not load.nonempty:
             return None
         assert self.sink.exists or planned.create, "a load must not create a table that held batches"
-        if not planned.committed:
-            found = [
-                r
-                for r in self.sink.found
-                if r.load.seq == saved.load.seq and r.load.replay is None and r.covers(saved.load.nonempty)
-            ]
-            found = [r for r in found if r.load.generation == saved.load.generation]
-            if found:
-                return found[-1]
-        beside = saved.after.beside(saved.load.nonempty, saved.load.topic_ids)
-        return self.land(write_of_load(saved.load, beside=beside))
+        same = [r for r in self.sink.found if (r.load.task, r.load.generation) == (load.task, load.generation)]
+        there = [r for r in same if r.covers(load.nonempty)]
+        if there and not planned.committed:
+            return there[-1]
+        return self.land(write_of_load(load, beside=planned.saved.after.beside(load.nonempty, load.topic_ids)))
 
     def land(self, write: Write) -> Receipt:
         self.now_ms += 1
