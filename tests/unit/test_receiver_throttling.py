@@ -214,13 +214,8 @@ class Clock:
 
 def instance(backpressure: ReceiverBackpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
     """One that has heard of the pipeline at 0 s."""
-    found = Intake(
-        Receiver("r", "m:Class", "t", block=SOON, backpressure=backpressure),
-        0,
-        "h",
-        sender=MemorySender(),
-        report=lambda _: None,
-    )
+    receiver = Receiver("r", "m:Class", "t", block=SOON, backpressure=backpressure)
+    found = Intake(receiver, 0, "h", sender=MemorySender(), report=lambda _: None)
     monkeypatch.setattr(intake, "_now_s", lambda: 0.0)
     found.hear(Heard(lag=0), found.throttle.taken)
     return found

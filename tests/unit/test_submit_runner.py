@@ -17,7 +17,7 @@ from tidegate.core.model.errors import SinkUnavailable, SparkJobFailed, Tidegate
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.history import TableHistory
-from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
+from tidegate.core.state.jobs import LoadJob, LoadResult, MaintenanceJob
 from tidegate.core.state.receipt import Observed, Receipt
 from tidegate.testing.contracts.job_runner import JobRunnerContract
 from tidegate.testing.fakes import FakeReader, FakeRunner
@@ -191,7 +191,7 @@ def test_a_runner_that_is_stopped_kills_its_driver(driver: Driver) -> None:
 
 @pytest.fixture
 def job() -> LoadJob:
-    return load_job("p", 3, "run", (OffsetRange("t", 0, 0, 5),), "m:f", "lake.a.b", {})
+    return JOB
 
 
 @pytest.fixture
@@ -205,7 +205,7 @@ class TestFakeRunner(JobRunnerContract):
         return FakeRunner(sink)
 
 
-class Submitted(JobRunnerContract):
+class TestSubmitted(JobRunnerContract):
     """A driver in memory."""
 
     answers = True
@@ -215,22 +215,14 @@ class Submitted(JobRunnerContract):
         def submit(arguments: list[str], files: str | None) -> None:
             del files
             job_file, result_file = map(Path, arguments[1::2])
-            order = json.loads(job_file.read_text())
-            runner = FakeRunner(sink)
-            result: LoadResult | Maintained
-            if "step" in order:
-                result = runner.maintain(MaintenanceJob.from_json(order))
-            else:
-                result = runner.run(LoadJob.from_json(order))
+            order, spark = json.loads(job_file.read_text()), FakeRunner(sink)
+            done = spark.maintain(MaintenanceJob.from_json(order)) if "step" in order else spark.run(LoadJob.from_json(order))
             if self.answers:
-                result_file.write_text(json.dumps(result.to_json()))
+                result_file.write_text(json.dumps(done.to_json()))
 
         patience = Patience(for_s=0.0, tell=print)
         return SubmitRunner(submit, lambda: None, elsewhere=not self.answers, sink=sink, patience=patience, log=mock.Mock())
 
 
-class TestSubmitted(Submitted): ...
-
-
-class TestSubmittedElsewhere(Submitted):
+class TestSubmittedElsewhere(TestSubmitted):
     answers = False
