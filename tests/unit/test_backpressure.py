@@ -277,7 +277,7 @@ def kept_up(records: int, *, batches: int = 8, interval_s: float | None = 10) ->
 
 def advised(world: World) -> Advice:
     """What the next plan says, which is something."""
-    advice = world.planned("next").remarks.advice
+    advice = world.planned("next").advice
     assert advice is not None
     return advice
 
@@ -306,8 +306,8 @@ def test_nothing_is_said_where_too_little_is_known(batches: int, interval_s: flo
     """Too few batches, no interval, a clock that went back, or a time that is none; an adopted range is not judged either."""
     world = kept_up(95, batches=batches, interval_s=interval_s)
     Ledger(world.store, "p").save_cursor(Cursor.from_json({**world.cursor.to_json(), **change}))
-    assert world.planned("next").remarks.advice is None
-    assert world.planned("other").remarks.advice is None
+    assert world.planned("next").advice is None
+    assert world.planned("other").advice is None
     empty = tuple(took(0, 1.0, n, bound=1) for n in range(8))
     assert outlook(PIPELINE, cursor_of("p", fired_at_ms=1, timings=empty), Watermarks({}, {}), now_ms=2) is None
 

@@ -405,4 +405,4 @@ def test_what_maintenance_keeps_of_expired_snapshots_is_nothing_to_maintain() ->
     world.sink.found, world.sink.expired, world.sink.others = [], True, [TableCommit(-1, last.committed_at_ms + 1)]
     world.sink.kept = [*(replace(last, snapshot=-n, committed_at_ms=0) for n in range(2, 3000)), last]
     world.now_ms = 100 * 86_400_000
-    assert world.planned("run2").remarks.maintenance is None
+    assert world.planned("run2").maintenance is None

@@ -281,7 +281,7 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
     world = World(brokers=FakeBrokers(latest={P0: 30, P1: 40}, stable={P0: 20, P1: 39}), pipeline=PIPELINE, now_ms=100_000)
     told = "11 records wait behind an open transaction"
     planned = world.run("a")
-    assert planned.remarks.held_back == f"{told}, open for 100 s"
+    assert planned.held_back == f"{told}, open for 100 s"
     assert [r.until_offset for r in planned.saved.load.ranges] == [20, 39]
     skip = world.plan("b")
     assert isinstance(skip, Skip)
@@ -296,7 +296,7 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
     assert isinstance(again, Skip)
     assert again.reason.endswith(f"; {told}")
     world.brokers.asked, world.brokers.stable = 0, {}
-    assert world.planned("c").remarks.held_back is None
+    assert world.planned("c").held_back is None
     assert (world.brokers.asked, world.brokers.isolation_level) == (1, "read_committed")  # nothing else was asked
 
 

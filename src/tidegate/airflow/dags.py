@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -97,7 +97,6 @@ def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list
             raise stated  # noqa: TRY301 - one way for all that makes a file's import error
         built = build(stated, file.read_text(encoding="utf-8"))
         for dag in built:
-            _leave_params_to(dag)
             _validate(dag)
     except ConfigError as error:
         broken = BrokenFile(file, error)
@@ -108,22 +107,15 @@ def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list
     return {broken.dag_id: broken}
 
 
-def _leave_params_to(dag: DAG) -> None:
-    """Take from each task its copy of the DAG's params.
-
-    Airflow validates and compares each copy several times whenever it reads the file: most of what a reading costs. The context
-    of a task has the params of the DAG all the same.
-    """
-    for task in dag.tasks:
-        task.params = ParamsDict()
-
-
 def _validate(dag: DAG) -> None:
     """What Airflow does with each DAG once the file is parsed, where a failure would stop the file's other DAGs.
 
     Serialization, which comes next, is left to Airflow: it takes 0.1 s of each pipeline, and depends on nothing that the rules
     of pipeline files leave open, as a property test shows.
     """
+    for task in dag.tasks:
+        # Airflow validates and compares each task's copy several times whenever it reads the file: most of what a reading costs
+        task.params = ParamsDict()  # the context of a task has the params of the DAG all the same
     dag.check_cycle()
     dag.validate()  # type: ignore[no-untyped-call]
 
@@ -139,20 +131,17 @@ def _refused(file: Path, error: Exception) -> ConfigError:
 
 def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> DAG:
     """The DAG of one pipeline; `source` is its YAML, for the docs page in the UI."""
-    dag = DAG(
+    dag = _dag(
+        pipeline,
         dag_id=pipeline.name,
         description=pipeline.description or None,
         doc_md=_docs(pipeline, source),
         schedule=_schedule(pipeline),
-        start_date=EPOCH,
-        catchup=False,
-        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         max_active_runs=1,
         dagrun_timeout=None if pipeline.timeout_s is None else timedelta(seconds=pipeline.timeout_s),
-        tags=["tidegate", *pipeline.tags],
         params=_params(pipeline),
         # what has begun ends first, and plans come before chunks of replays, whose weight is 1
-        default_args={**_defaults(pipeline), "weight_rule": "upstream", "priority_weight": 2},
+        of_tasks={"weight_rule": "upstream", "priority_weight": 2},
     )
     with dag:
         plan = PlanOperator(task_id="plan", pipeline=pipeline, **declared.of_plan(pipeline))
@@ -175,18 +164,15 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
     `sharing` pipelines share its pool, this one among them.
     """
     slots = replay_slots(pipeline, sharing)
-    dag = DAG(
+    dag = _dag(
+        pipeline,
+        "replay",
         dag_id=pipeline.replay_dag,
         description=f"Loads any past part of {pipeline.name} once more",
         doc_md=_replay_docs(pipeline),
         schedule=None,
-        start_date=EPOCH,
-        catchup=False,
-        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
-        tags=["tidegate", "replay", *pipeline.tags],
         is_paused_upon_creation=False,  # it has no schedule: a run is always somebody's wish
         params=replay_params(pipeline, slots),
-        default_args=_defaults(pipeline),
     )
     with dag:
         plan = PlanReplayOperator(task_id="plan", pipeline=pipeline, **declared.of_plan(pipeline))
@@ -210,18 +196,16 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
     Its steps do not depend on each other, so one that fails hides no other; they run one at a time, the first one first. They
     wait for no slot of the sink's pool: a compaction may take long, and the schedule goes on beside it.
     """
-    dag = DAG(
+    dag = _dag(
+        pipeline,
+        "maintenance",
         dag_id=pipeline.maintain_dag,
         description=f"Maintains the table of {pipeline.name}",
         doc_md=_maintain_docs(pipeline, maintenance),
         schedule=maintenance.schedule,
-        start_date=EPOCH,
-        catchup=False,
-        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
         max_active_runs=1,
         max_active_tasks=1,
         dagrun_timeout=MAINTENANCE_LIMIT,  # a step that hangs would keep all later runs waiting
-        tags=["tidegate", "maintenance", *pipeline.tags],
         is_paused_upon_creation=None if maintenance.schedule else False,  # without a schedule a run is always somebody's wish
         params={
             "dry_run": Param(
@@ -231,7 +215,6 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
                 description="Change nothing. The run's log and note tell what there is to maintain.",
             )
         },
-        default_args=_defaults(pipeline),
     )
     steps = maintenance.steps
     with dag:
@@ -251,13 +234,23 @@ def _schedule(pipeline: Pipeline) -> Any:
     return [lag_asset(pipeline, pipeline.schedule)]
 
 
-def _defaults(pipeline: Pipeline) -> dict[str, Any]:
-    return {
-        "retries": pipeline.retries,
-        "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
-        # of a task whose process was killed: it raises nothing that the policy could look at
-        "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
-    }
+def _dag(pipeline: Pipeline, *tags: str, schedule: Any, of_tasks: Mapping[str, Any] | None = None, **settings: Any) -> DAG:
+    """A DAG of a pipeline, with what all of them have in common."""
+    return DAG(
+        schedule=schedule,
+        start_date=EPOCH,
+        catchup=False,
+        auto_register=False,  # one that turns out not to be valid must not be found by Airflow
+        tags=["tidegate", *tags, *pipeline.tags],
+        default_args={
+            "retries": pipeline.retries,
+            "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
+            # of a task whose process was killed: it raises nothing that the policy could look at
+            "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
+            **(of_tasks or {}),
+        },
+        **settings,
+    )
 
 
 def _params(pipeline: Pipeline) -> dict[str, Param]:

@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -22,6 +23,7 @@ from airflow.sdk import BaseOperatorLink
 from tidegate.core.config.names import LONGEST_POOL, REPLAY_DAG
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 from tidegate.core.config.sinks import ICEBERG
+from tidegate.core.model.counts import is_whole
 from tidegate.core.model.uris import run_page
 from tidegate.core.model.watermarks import IsolationLevel
 
@@ -89,12 +91,7 @@ class Declared:
         except (ValueError, KeyError, TypeError):
             return None
         # an insertion of a pool that fails would end the scheduler's transaction
-        valid = (
-            isinstance(declared.pool, str)
-            and 0 < len(declared.pool) <= LONGEST_POOL
-            and type(declared.slots) is int
-            and declared.slots > 0
-        )
+        valid = isinstance(declared.pool, str) and 0 < len(declared.pool) <= LONGEST_POOL and is_whole(declared.slots, 1)
         return declared if valid else None
 
     def to_doc(self) -> str:
@@ -108,22 +105,13 @@ def of_plan(pipeline: Pipeline, *, waits: bool = True) -> dict[str, Any]:
     `waits` is whether tasks of the DAG wait for a slot, which the log of the plan says then.
     """
     named = {"doc_json": Declared.of(pipeline).to_doc()}
-    return {**named, "pre_execute": _Tell(pipeline)} if waits else named
+    return {**named, "pre_execute": partial(_tell, pipeline)} if waits else named
 
 
-class _Tell:
-    """Says in the log of the plan what the load waits for, and how to make it where nothing else did."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-
-    def __call__(self, context: Context) -> None:
-        del context
-        task_log.info(
-            "loads wait for a slot of the pool %s; if one stays scheduled, run `%s`",
-            self._pipeline.pool,
-            pool_command(self._pipeline.pool, self._pipeline.sink.slots),
-        )
+def _tell(pipeline: Pipeline, context: Context) -> None:  # noqa: ARG001 - Airflow's
+    """Say in the log of the plan what the load waits for, and how to make it where nothing else did."""
+    make = pool_command(pipeline.pool, pipeline.sink.slots)
+    task_log.info("loads wait for a slot of the pool %s; if one stays scheduled, run `%s`", pipeline.pool, make)
 
 
 def declared_by(dag_run: DagRun, session: Session) -> Declared | None:
@@ -140,8 +128,7 @@ def make_missing(dag_run: DagRun) -> None:
     from sqlalchemy.orm import object_session  # noqa: PLC0415 - as above
 
     session = object_session(dag_run)
-    declared = declared_by(dag_run, session) if session is not None else None
-    if session is None or declared is None:
+    if session is None or (declared := declared_by(dag_run, session)) is None:
         return
     # part of the scheduler's own transaction, which must neither commit here nor fail on what another scheduler made meanwhile
     insertion = session.execute(_insert(session.get_bind().dialect.name, declared))

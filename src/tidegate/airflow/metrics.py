@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from tidegate.core.audit.lag import TotalLag
@@ -17,6 +18,9 @@ from tidegate.views.metrics import METRICS, PREFIX
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 """Airflow's settings, in the section `metrics`, that turn them on."""
+
+OF_SERVERS = "airflow.observability.stats"
+"""Airflow's module of metrics that only servers have."""
 
 log = logging.getLogger(__name__)
 
@@ -42,13 +46,7 @@ def are_on() -> bool:
     return any(conf.getboolean("metrics", key, fallback=False) for key in SWITCHES)
 
 
-def committed(
-    saved: SavedRange,
-    *,
-    result: LoadResult | None,
-    timing: BatchTiming | None,
-    interval_s: float | None,
-) -> None:
+def committed(saved: SavedRange, *, result: LoadResult | None, timing: BatchTiming | None, interval_s: float | None) -> None:
     """A batch was committed for the first time."""
     known: dict[str, float | None] = {"seq": saved.load.seq, "remaining": saved.remaining, "interval_s": interval_s}
     if result is not None:
@@ -88,27 +86,16 @@ def replayed(pipeline: str, *, offsets: int, rows: int) -> None:
 
 def run_ended(pipeline: str, *, at_s: float | None) -> None:
     """A run of the schedule ended, as the scheduler sees it: it succeeded at `at_s` (epoch s), or (None) it failed."""
-    _say_in_server(pipeline, {"pipeline.stopped": 1 if at_s is None else 0, "pipeline.succeeded": at_s})
+    _say(pipeline, {"pipeline.stopped": 1 if at_s is None else 0, "pipeline.succeeded": at_s}, OF_SERVERS)
 
 
 def replay_failed(pipeline: str) -> None:
     """A run of a replay failed, as the scheduler sees it."""
-    _say_in_server(pipeline, {"replay.failed": 1})
+    _say(pipeline, {"replay.failed": 1}, OF_SERVERS)
 
 
-def _say(pipeline: str, values: Mapping[str, float | None]) -> None:
+def _say(pipeline: str, values: Mapping[str, float | None], stats: str = "airflow.sdk.observability.stats") -> None:
     try:
-        from airflow.sdk.observability import stats  # noqa: PLC0415 - parsing the DAG needs no metrics
-
-        send(stats, values, pipeline=pipeline)
-    except Exception:
-        log.exception("metrics of %s are not sent", pipeline)
-
-
-def _say_in_server(pipeline: str, values: Mapping[str, float | None]) -> None:
-    try:
-        from airflow.observability import stats  # noqa: PLC0415 - only servers have them
-
-        send(stats, values, pipeline=pipeline)
+        send(import_module(stats), values, pipeline=pipeline)  # parsing the DAG needs no metrics
     except Exception:
         log.exception("metrics of %s are not sent", pipeline)

@@ -87,12 +87,12 @@ def _plan_to_json(plan: Planned | Skip) -> dict[str, Any]:
     """The saved range with its origin and the remarks of its plan, or the reason to skip."""
     if isinstance(plan, Skip):
         return {"skip": plan.reason}
-    advice = None if plan.remarks.advice is None else plan.remarks.advice.to_json()
-    return {"origin": plan.origin, **plan.saved.to_json(), **asdict(plan.remarks), "advice": advice}
+    remarks = {"advice": plan.advice and plan.advice.to_json(), "maintenance": plan.maintenance, "held_back": plan.held_back}
+    return {"origin": plan.origin, **plan.saved.to_json(), **remarks}
 
 
 def _print_plan(planned: Planned) -> None:
-    load, why, remarks = planned.saved.load, planned.saved.why, planned.remarks
+    load, why = planned.saved.load, planned.saved.why
     adopted = f"is saved by run {why.adopted_from}, and would be adopted"
     how = "would be planned" if planned.origin == "planned" else adopted
     out.print(f"batch {load.seq} of {load.pipeline} {how}: {total_count(load.ranges):,} offsets")
@@ -110,9 +110,9 @@ def _print_plan(planned: Planned) -> None:
         out.print(f"{planned.saved.remaining:,} records wait beyond this batch")
     if planned.saved.resources is not None:
         out.print(f"Spark: {planned.saved.resources}", markup=False)
-    if remarks.advice is not None and not remarks.advice.holds:
-        out.print(remarks.advice.verdict, style="yellow", markup=False)
-    for line in filter(None, (remarks.maintenance, remarks.held_back)):
+    if planned.advice is not None and not planned.advice.holds:
+        out.print(planned.advice.verdict, style="yellow", markup=False)
+    for line in filter(None, (planned.maintenance, planned.held_back)):
         out.print(line, style="yellow", markup=False)
     if planned.saved.retired:
         out.print(f"retired: {', '.join(map(str, planned.saved.retired))}", markup=False)

@@ -123,12 +123,9 @@ class PlanOperator(Patient):
             lines.append(f"backpressure: {saved.why.rate}")
         if saved.resources is not None:
             lines.append(f"Spark: {saved.resources}")
-        if planned.remarks.advice is not None and not planned.remarks.advice.holds:
-            lines.append(planned.remarks.advice.verdict)
-        if planned.remarks.maintenance is not None:
-            lines.append(planned.remarks.maintenance)
-        if planned.remarks.held_back is not None:
-            lines.append(planned.remarks.held_back)
+        if planned.advice is not None and not planned.advice.holds:
+            lines.append(planned.advice.verdict)
+        lines += filter(None, (planned.maintenance, planned.held_back))
         reasons = {d.topic_partition: d for d in saved.why.decisions}
         for r in saved.load.ranges:
             why = reasons[r.topic_partition]

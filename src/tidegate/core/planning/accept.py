@@ -5,7 +5,8 @@ Rows without origin are accepted for the table, and stay accepted.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import RequestError
@@ -60,10 +61,9 @@ def accept_loss(
     lost = (*expired_ranges(cursor, watermarks), *unread, *begun.values())
     if not lost and not useless:
         raise RequestError(f"{pipeline.name} has lost nothing: every offset after its cursor is retained, and will be read")
-    ledger = Ledger(store, pipeline.name)
-    accepted = _accept(ledger, evidence, cursor, loss=lost)
+    accepted = _accept(store, evidence, cursor, loss=lost)
     for key in useless:
-        ledger.delete(key)
+        store.delete(key)
     return accepted, tuple(useless.values())
 
 
@@ -80,8 +80,8 @@ def accept_table(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> 
         raise RequestError(
             f"table {pipeline.sink.table} holds all that {pipeline.name} has committed: there is nothing to accept"
         )
-    ledger = Ledger(store, pipeline.name)
-    return _accept(ledger, evidence, cursor, absent=missing.ranges, gone=not evidence.history.exists)
+    gone: dict[str, Any] = {} if evidence.history.exists else {"gone": True}
+    return _accept(store, evidence, cursor, absent=missing.ranges, **gone)
 
 
 def accept_foreign(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -> Accepted:
@@ -95,7 +95,7 @@ def accept_foreign(pipeline: Pipeline, *, store: StateStore, sink: SinkReader) -
         raise RequestError(f"every row of {pipeline.sink.table} has an origin: there is nothing to accept")
     if evidence.without_origin == "lost":
         check_origins(pipeline, evidence.history, accepted=True, without_origin=evidence.without_origin)
-    return _accept(Ledger(store, pipeline.name), evidence, caught_up(evidence), foreign=pipeline.sink.table)
+    return _accept(store, evidence, caught_up(evidence), foreign=pipeline.sink.table)
 
 
 def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, brokers: Brokers, sink: SinkReader) -> Accepted:
@@ -114,29 +114,14 @@ def accept_recreated(pipeline: Pipeline, topic: str, *, store: StateStore, broke
     topic_id = brokers.watermarks([topic], isolation_level=pipeline.source.isolation_level).topic_ids[topic]
     if topic_id == cursor.at.topic_ids[topic]:
         raise RequestError(f"topic {topic} is the one that {pipeline.name} has read: it was not created again")
-    return _accept(Ledger(store, pipeline.name), evidence, cursor, recreated={topic: topic_id})
+    return _accept(store, evidence, cursor, recreated={topic: topic_id})
 
 
 def _accept(
-    ledger: Ledger,
-    evidence: Evidence,
-    cursor: Cursor,
-    *,
-    loss: tuple[OffsetRange, ...] | None = None,
-    recreated: Mapping[str, str] | None = None,
-    absent: tuple[OffsetRange, ...] | None = None,
-    gone: bool = False,
-    foreign: str = "",
+    store: StateStore, evidence: Evidence, cursor: Cursor, *, recreated: dict[str, str] | None = None, **what: Any
 ) -> Accepted:
+    """With what was accepted for the batch before."""
     before = evidence.accepted(cursor) or Accepted(seq=cursor.seq + 1)
-    accepted = Accepted(
-        seq=before.seq,
-        loss=before.loss if loss is None else loss,
-        recreated={**before.recreated, **(recreated or {})},
-        absent=before.absent if absent is None else absent,
-        gone=before.gone or gone,
-        foreign=foreign or before.foreign,
-        after=cursor.last,
-    )
-    ledger.save_accepted(accepted)
+    accepted = replace(before, recreated={**before.recreated, **(recreated or {})}, after=cursor.last, **what)
+    Ledger(store, evidence.pipeline.name).save_accepted(accepted)
     return accepted

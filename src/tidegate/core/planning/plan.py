@@ -109,8 +109,8 @@ class Plan:
     records that wait beyond the ranges.
     """
 
-    ranges: tuple[OffsetRange, ...]
-    decisions: tuple[Decision, ...]
+    ranges: tuple[OffsetRange, ...] = ()
+    decisions: tuple[Decision, ...] = ()
     skip: Skip | None = None
     jumped: Mapping[TopicPartition, int] = field(default_factory=dict)
     retired: tuple[TopicPartition, ...] = ()
@@ -138,7 +138,7 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
     jumped = {tp: cursor.at.offsets[tp] for tp, (_, reason) in starts.items() if reason != "cursor" and tp in cursor.at.offsets}
     waiting = sum(watermarks.latest[tp] - offset for tp, offset in from_offsets.items())
     if not (jumped or retired) and (skip := _too_early(waiting, cursor, policy, now_ms)) is not None:
-        return Plan(ranges=(), decisions=(), skip=skip)
+        return Plan(skip=skip)
 
     ends, until_reasons = _ends(from_offsets, watermarks, policy, interval_s)
     ranges: list[OffsetRange] = []
@@ -148,10 +148,10 @@ def plan_next(cursor: Cursor, watermarks: Watermarks, policy: RangePolicy, *, in
             ranges.append(OffsetRange(tp.topic, tp.partition, from_offset, ends[tp]))
             decisions.append(Decision(tp, from_reason, until_reasons[tp]))
     if not starts and not retired:
-        return Plan(ranges=(), decisions=(), skip=Skip("nothing to read: no topic of the pipeline's `source` exists any more"))
+        return Plan(skip=Skip("nothing to read: no topic of the pipeline's `source` exists any more"))
     if not ranges and not retired:
         end = "the end of the log" if policy.until is None else "the `until` asked for"
-        return Plan(ranges=(), decisions=(), skip=Skip(f"caught up: the cursor is at {end}", waiting))
+        return Plan(skip=Skip(f"caught up: the cursor is at {end}", waiting))
     remaining = waiting - total_count(ranges)
     return Plan(ranges=tuple(ranges), decisions=tuple(decisions), jumped=jumped, retired=retired, remaining=remaining)
 

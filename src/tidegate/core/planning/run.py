@@ -27,7 +27,7 @@ from tidegate.core.planning.commit import leads_to, moved
 from tidegate.core.planning.evidence import read_evidence
 from tidegate.core.planning.plan import Plan, RangePolicy, Skip, plan_next
 from tidegate.core.planning.rebuild import saved_of
-from tidegate.core.planning.topics import LogReading, read_log, watermarks_of
+from tidegate.core.planning.topics import read_log, watermarks_of
 from tidegate.core.planning.trust import Belief, believe, check_loadable
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice, Resources
@@ -57,19 +57,6 @@ class Request:
         return self.max_records is not None or self.until is not None
 
 
-@dataclass(frozen=True)
-class Remarks:
-    """What a plan says beside its range, where the range was planned now; None where there is nothing to say.
-
-    `advice` is on the pipeline's interval, where enough is known. `maintenance` says why the table needs it, `held_back` that
-    records wait behind an open transaction.
-    """
-
-    advice: Advice | None = None
-    maintenance: str | None = None
-    held_back: str | None = None
-
-
 @dataclass(frozen=True, kw_only=True)
 class Planned:
     """A saved range and how it came to this run: `planned` now, `adopted` from another run, or `own` from an earlier try.
@@ -77,7 +64,8 @@ class Planned:
     `caught_up_from` is the batch of a saved cursor that something had put back. `create` says whether the load may create the
     table: only where no batch has written to it, or an operator has accepted that it is gone. `formerly` are the names that the
     pipeline had when it loaded into the table. `cursor` is the one that is believed; None where the plan did not need the
-    brokers.
+    brokers. Of a range that was planned now, `advice` is on the pipeline's interval, where enough is known, `maintenance` why
+    the table needs it, and `held_back` that records wait behind an open transaction.
     """
 
     saved: SavedRange
@@ -86,7 +74,9 @@ class Planned:
     committed: bool = False
     caught_up_from: int | None = None
     create: bool = True
-    remarks: Remarks = field(default_factory=Remarks)
+    advice: Advice | None = None
+    maintenance: str | None = None
+    held_back: str | None = None
     formerly: tuple[str, ...] = ()
     cursor: Cursor | None = field(default=None, compare=False, repr=False)
 
@@ -119,9 +109,9 @@ def plan_batch(
     if save:  # before the brokers are asked, which may take long, or fail: this does not depend on them
         _restore(ledger, belief)
     if belief.saved is None:
-        log = read_log(pipeline.source, belief.cursor, brokers)
-        decided = _new_range(pipeline, run_id, request, belief, log, now_ms)
-        held_back = _held_back(log.watermarks, brokers, now_ms)
+        watermarks, policy = read_log(pipeline.source, belief.cursor, brokers)
+        decided = _new_range(pipeline, run_id, request, belief, watermarks, policy, now_ms)
+        held_back = _held_back(watermarks, brokers, now_ms)
     else:
         if belief.needs_log:
             watermarks = watermarks_of(pipeline, belief.saved, brokers)
@@ -129,48 +119,27 @@ def plan_batch(
         decided = belief.saved
     if isinstance(decided, Skip):
         return replace(decided, reason="; ".join(filter(None, (decided.reason, held_back))), cursor=belief.cursor)
-    cursor = belief.cursor if belief.saved is None or belief.needs_log else None
-    formerly = evidence.history.formerly(pipeline.name)
-    if belief.saved is not None and belief.origin == "own":
-        return Planned(
-            saved=decided,
-            key=belief.key,
-            origin="own",
-            committed=belief.redo,
-            caught_up_from=belief.caught_up_from,
-            create=belief.create,
-            formerly=formerly,
-            cursor=cursor,
-        )
-    after = leads_to(belief.cursor, decided, belief.accepted)
-    decided = decided.leading_to(after, head=evidence.history.head)
-    key = ledger.save_range(decided) if save else ledger.range_key(decided.load.seq, run_id)
-    if save:
-        _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
-    if belief.saved is not None:
-        return Planned(
-            saved=decided,
-            key=key,
-            origin="adopted",
-            caught_up_from=belief.caught_up_from,
-            create=belief.create,
-            formerly=formerly,
-            cursor=cursor,
-        )
-    return Planned(
+    key, origin = belief.key, "planned" if belief.saved is None else belief.origin
+    if origin != "own":
+        decided = decided.leading_to(leads_to(belief.cursor, decided, belief.accepted), head=evidence.history.head)
+        key = ledger.save_range(decided) if save else ledger.range_key(decided.load.seq, run_id)
+        if save:
+            _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
+    planned = Planned(
         saved=decided,
         key=key,
-        origin="planned",
+        origin=origin,
+        committed=belief.redo,
         caught_up_from=belief.caught_up_from,
         create=belief.create,
-        remarks=Remarks(
-            outlook(pipeline, belief.cursor, log.watermarks, now_ms=now_ms),
-            maintenance_advice(pipeline, evidence.current, now_ms=now_ms),
-            held_back,
-        ),
-        formerly=formerly,
-        cursor=cursor,
+        formerly=evidence.history.formerly(pipeline.name),
+        cursor=belief.cursor if belief.saved is None or belief.needs_log else None,
     )
+    if belief.saved is not None:
+        return planned
+    advice = outlook(pipeline, belief.cursor, watermarks, now_ms=now_ms)
+    maintenance = maintenance_advice(pipeline, evidence.current, now_ms=now_ms)
+    return replace(planned, advice=advice, maintenance=maintenance, held_back=held_back)
 
 
 def _held_back(watermarks: Watermarks, brokers: Brokers, now_ms: int) -> str | None:
@@ -222,22 +191,15 @@ def _new_range(
     run_id: str,
     request: Request,
     belief: Belief,
-    log: LogReading,
+    watermarks: Watermarks,
+    policy: RangePolicy,
     now_ms: int,
 ) -> SavedRange | Skip:
-    limits, cursor, watermarks = pipeline.limits, belief.cursor, log.watermarks
+    limits, cursor = pipeline.limits, belief.cursor
     if request.max_records is not None:
         limits = replace(limits, max_records=request.max_records)
-    policy = RangePolicy(
-        limits=limits,
-        start=log.start,
-        on_deleted=pipeline.source.on_deleted,
-        until=request.until,
-        record_bytes=cursor.pace.record_bytes,
-        accepted=belief.accepted,
-        left_out=log.left_out,
-        unread=log.unread,
-    )
+    size = cursor.pace.record_bytes
+    policy = replace(policy, limits=limits, until=request.until, record_bytes=size, accepted=belief.accepted)
     interval_s = _since_last(pipeline, cursor, now_ms)
 
     def plan_within(bound: int | None) -> Plan:

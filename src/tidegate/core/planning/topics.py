@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.errors import TopicNotFound, WatermarksUnstable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks, check_same_topics, other_topics
-from tidegate.core.planning.plan import Beginning
+from tidegate.core.planning.plan import Beginning, RangePolicy
 from tidegate.core.planning.trust import KEEP_ROWS, ids_of
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ports import Brokers
@@ -21,26 +20,12 @@ from tidegate.core.state.saved_range import SavedRange
 WATERMARK_READS = 3
 
 
-@dataclass(frozen=True, kw_only=True)
-class LogReading:
-    """What a new range is planned on: the watermarks, and `RangePolicy`'s fields of where new partitions begin.
-
-    `left_out` are the partitions of the cursor that the pipeline's file does not name any more, `unread` what the brokers hold
-    of them behind the cursor.
-    """
-
-    watermarks: Watermarks
-    start: Beginning
-    left_out: frozenset[TopicPartition] = frozenset()
-    unread: tuple[OffsetRange, ...] = ()
-
-
-def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> LogReading:
-    """What the brokers hold of the partitions that the source names now, and where those begin that it has not read."""
-    watermarks = read_watermarks(source, cursor, brokers)
-    missing = left_out(source, cursor)
+def read_log(source: Source, cursor: Cursor, brokers: Brokers) -> tuple[Watermarks, RangePolicy]:
+    """The watermarks of the partitions that the source names now, and what a policy says of where a plan begins."""
+    watermarks, missing = read_watermarks(source, cursor, brokers), left_out(source, cursor)
     unread = read_unread(source, cursor, missing, brokers)
-    return LogReading(watermarks=watermarks, start=_start(source, cursor, watermarks, brokers), left_out=missing, unread=unread)
+    start = _start(source, cursor, watermarks, brokers)
+    return watermarks, RangePolicy(start=start, on_deleted=source.on_deleted, left_out=missing, unread=unread)
 
 
 def left_out(source: Source, cursor: Cursor) -> frozenset[TopicPartition]:

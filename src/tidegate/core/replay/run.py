@@ -104,15 +104,9 @@ def plan_replay(
             f"these are {len(chunks):,} batches, and a replay has at most {MOST_CHUNKS:,} chunks",
             fix="Replay fewer batches at a time",
         )
-    return _planned(
-        past,
-        run_id,
-        request,
-        chunks,
-        Findings(topic_ids, lost=lost, resumes=resumes, landed=total_count(common(selection, landed)), batches=tuple(whole)),
-        now_ms=now_ms,
-        save=save,
-    )
+    found = {"lost": lost, "resumes": resumes, "batches": tuple(whole), "planned_at_ms": now_ms}
+    left_out = total_count(common(selection, landed))
+    return _planned(past, run_id, request, chunks, topic_ids, landed=left_out, save=save, **found)
 
 
 def plan_backfill(
@@ -151,19 +145,7 @@ def plan_backfill(
             f"it covers batches {several}, and a backfill's run is one load: "
             f"run `tidegate replay {pipeline.name} --batch {several}`"
         )
-    return _planned(past, run_id, request, (selection,), Findings(topic_ids, batches=tuple(whole)), now_ms=now_ms)
-
-
-@dataclass(frozen=True)
-class Findings:
-    """What is known of the offsets of a replay; see `SavedReplay`. `landed` offsets are left out, by those it `resumes`."""
-
-    topic_ids: Mapping[str, str]
-    _: KW_ONLY
-    lost: tuple[OffsetRange, ...] = ()
-    resumes: tuple[str, ...] = ()
-    landed: int = 0
-    batches: tuple[int, ...] = ()
+    return _planned(past, run_id, request, (selection,), topic_ids, batches=tuple(whole), planned_at_ms=now_ms)
 
 
 def _planned(
@@ -171,18 +153,20 @@ def _planned(
     run_id: str,
     request: ReplayRequest,
     chunks: tuple[Chunk, ...],
-    found: Findings,
+    topic_ids: Mapping[str, str],
     *,
-    now_ms: int,
+    landed: int = 0,
     save: bool = True,
+    **found: Any,
 ) -> PlannedReplay:
+    """The replay of some chunks; `landed` offsets are left out. `found` are more fields of `SavedReplay`."""
     pipeline = past.pipeline
     load = Load(
         pipeline=pipeline.name,
         seq=0,
         run_id=run_id,
         ranges=(),
-        topic_ids=found.topic_ids,
+        topic_ids=topic_ids,
         generation=past.cursor.generation,
         replay=run_key(run_id),
     )
@@ -191,15 +175,12 @@ def _planned(
         chunks=chunks,
         table=request.table or pipeline.sink.table,
         transform=request.transform or pipeline.transform,
-        planned_at_ms=now_ms,
         request=request.to_json(),
-        lost=found.lost,
-        resumes=found.resumes,
         parallel=request.parallel,
-        batches=found.batches,
+        **found,
     )
     receipts, todo = _receipts_of(past, saved.table), tuple(range(len(chunks)))
-    report = report_on(past, saved, receipts, found.landed)
+    report = report_on(past, saved, receipts, landed)
     key = past.ledger.replay_key(saved, request.digest)
     if save:
         past.ledger.save_replay(saved, request.digest, past.listing, keep=pipeline.keep_ranges)

@@ -6,14 +6,14 @@ One refusal names every fault of every partition, with the bounds of what can be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import RequestError, some
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, disjoint, merged, total_count
 from tidegate.core.model.times import utc
 from tidegate.core.model.watermarks import Watermarks, other_topics
-from tidegate.core.planning.evidence import Evidence, read_evidence
+from tidegate.core.planning.evidence import read_evidence
 from tidegate.core.planning.trust import check_table, foreign_accepted
 from tidegate.core.replay.request import Asked, ReplayRequest, version_filter
 from tidegate.core.state.cursor import Cursor
@@ -25,20 +25,22 @@ from tidegate.core.state.saved_replay import live
 
 @dataclass(frozen=True)
 class Past:
-    """The past of one pipeline: the evidence of its next plan, and its receipts, also the expired ones, oldest commit first.
+    """The past of one pipeline: what is saved and committed, and its receipts, also the expired ones, oldest commit first.
 
-    `floor` is where the pipeline began in each partition, where its table holds rows without origin: earlier records may be
-    among these rows, and are not replayed.
+    `formerly` are the names that the pipeline had when it loaded into the table. `floor` is where the pipeline began in each
+    partition, where its table holds rows without origin: earlier records may be among these rows, and are not replayed.
     """
 
     pipeline: Pipeline
     ledger: Ledger
-    evidence: Evidence
     _: KW_ONLY
+    listing: Listing
+    cursor: Cursor
     brokers: Brokers
     sink: SinkReader
-    receipts: list[Receipt] = field(default_factory=list)
-    floor: Mapping[TopicPartition, int] = field(default_factory=dict)
+    receipts: list[Receipt]
+    formerly: tuple[str, ...]
+    floor: Mapping[TopicPartition, int]
 
     @staticmethod
     def read(pipeline: Pipeline, store: StateStore, brokers: Brokers, sink: SinkReader, *, trial: bool = False) -> Past:
@@ -54,25 +56,17 @@ class Past:
         if not trial:
             check_table(evidence)
             floor = evidence.cursor.at.starts if evidence.history.origins.unproved and foreign_accepted(evidence) else {}
-        receipts = sink.receipts(pipeline.sink.table, pipeline.name)
         return Past(
-            pipeline, Ledger(store, pipeline.name), evidence, brokers=brokers, sink=sink, receipts=receipts, floor=floor
+            pipeline,
+            Ledger(store, pipeline.name),
+            listing=evidence.listing,
+            cursor=evidence.cursor,
+            brokers=brokers,
+            sink=sink,
+            receipts=sink.receipts(pipeline.sink.table, pipeline.name),
+            formerly=evidence.history.formerly(pipeline.name),
+            floor=floor,
         )
-
-    @property
-    def listing(self) -> Listing:
-        """What is saved."""
-        return self.evidence.listing
-
-    @property
-    def cursor(self) -> Cursor:
-        """What is committed."""
-        return self.evidence.cursor
-
-    @property
-    def formerly(self) -> tuple[str, ...]:
-        """The names that the pipeline had when it loaded into the table."""
-        return self.evidence.history.formerly(self.pipeline.name)
 
     def batches(self) -> dict[int, Receipt]:
         """The newest receipt of every committed batch whose topics are still the same ones, by number, in order."""
@@ -115,7 +109,7 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
     KafkaError: the schedule or the brokers cannot be read.
     """
     if request.times is not None:
-        watermarks = _watermarks(past, {tp.topic for tp in past.cursor.at.offsets})
+        watermarks = _watermarks(past)
         asked = _by_time(past, *request.times, watermarks)
     else:
         if request.offsets:
@@ -131,9 +125,10 @@ def select(past: Past, request: ReplayRequest) -> tuple[tuple[OffsetRange, ...],
     return selection, lost, {topic: watermarks.topic_ids[topic] for topic in sorted({r.topic for r in selection})}
 
 
-def _watermarks(past: Past, topics: set[str]) -> Watermarks:
-    level = past.pipeline.source.isolation_level
-    watermarks = past.brokers.watermarks(sorted(topics), isolation_level=level)
+def _watermarks(past: Past, topics: set[str] | None = None) -> Watermarks:
+    """Of some topics; None: of all that were read."""
+    asked = {tp.topic for tp in past.cursor.at.offsets} if topics is None else topics
+    watermarks = past.brokers.watermarks(sorted(asked), isolation_level=past.pipeline.source.isolation_level)
     for topic, topic_id in other_topics(past.cursor.at.topic_ids, watermarks.topic_ids).items():
         raise RequestError(
             f"topic {topic} was deleted and created again: its id is {topic_id}, "
@@ -159,7 +154,7 @@ def _by_offsets(past: Past, asked: Sequence[Asked]) -> list[Asked]:
             where = f"topic {a.topic}" if a.partition is None else f"{a.topic or 'partition'}-{a.partition}"
             raise RequestError(
                 f"{past.pipeline.name} has read nothing of {where}",
-                fix=f"It can replay {_in_words(_valid(past, _watermarks(past, {tp.topic for tp in past.cursor.at.offsets})))}",
+                fix=f"It can replay {_in_words(_valid(past, _watermarks(past)))}",
             )
         resolved += [Asked(tp.topic, tp.partition, a.from_offset, a.until_offset) for tp in meant]
     return resolved
@@ -182,15 +177,12 @@ def _by_time(past: Past, from_ms: int | None, until_ms: int | None, watermarks: 
     starts, ends = resolved(from_ms, 0), resolved(until_ms, 1)
     asked = [Asked(tp.topic, tp.partition, starts[tp], ends[tp]) for tp in sorted(valid) if starts[tp] < ends[tp]]
     if not asked:
+        since, until = ("any" if at_ms is None else utc(at_ms) for at_ms in (from_ms, until_ms))
         raise RequestError(
-            f"{past.pipeline.name} has read no record with a time from {_time(from_ms)} until {_time(until_ms)}",
+            f"{past.pipeline.name} has read no record with a time from {since} until {until}",
             fix=f"It can replay {_in_words(valid)}",
         )
     return asked
-
-
-def _time(at_ms: int | None) -> str:
-    return "any" if at_ms is None else utc(at_ms)
 
 
 def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
@@ -201,17 +193,11 @@ def _by_batches(past: Past, first: int, last: int) -> list[OffsetRange]:
     by_receipt = {r.load.seq: r.load for r in past.receipts if r.load.replay is None}
     by_variable = {key.seq: key.key for key in past.listing.ranges}
     ranges: list[OffsetRange] = []
-    unknown = []
-    for seq in range(first, last + 1):
-        if seq in by_receipt:
-            _check_topics(past, seq, by_receipt[seq].topic_ids)
-            ranges += by_receipt[seq].ranges
-        elif seq in by_variable:
-            saved = past.ledger.saved_range(by_variable[seq])
-            _check_topics(past, seq, saved.load.topic_ids)
-            ranges += saved.load.nonempty
-        else:
-            unknown.append(seq)
+    unknown = [seq for seq in range(first, last + 1) if seq not in by_receipt and seq not in by_variable]
+    for seq in sorted({*range(first, last + 1)}.difference(unknown)):
+        load = by_receipt[seq] if seq in by_receipt else past.ledger.saved_range(by_variable[seq]).load
+        _check_topics(past, seq, load.topic_ids)
+        ranges += load.nonempty
     if unknown:
         held = sorted(seq for seq in {*by_receipt, *by_variable} if seq <= newest)
         raise RequestError(
@@ -308,10 +294,8 @@ def _checked(
         )
     selection = disjoint(kept_ranges)
     if not selection:
-        raise RequestError(
-            f"nothing of it is retained: {some(map(str, lost))}",
-            fix=f"{past.pipeline.name} can replay {_in_words(valid)}",
-        )
+        can = f"{past.pipeline.name} can replay {_in_words(valid)}"
+        raise RequestError(f"nothing of it is retained: {some(map(str, lost))}", fix=can)
     return merged(selection), disjoint(lost)
 
 

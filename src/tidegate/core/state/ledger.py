@@ -165,10 +165,7 @@ class Ledger:
 
     def listing(self) -> Listing:
         """All that is saved of the pipeline, by one listing of keys. Raises StateUnavailable: the listing failed."""
-        ranges = []
-        accepted = []
-        replays = []
-        has_cursor = False
+        ranges, accepted, replays, has_cursor = [], [], [], False
         for key in self._store.keys(self._prefix):
             rest = key.removeprefix(self._prefix)
             if rest == "cursor":
