@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from tests.dags.ports import Run, batch_of, finish_of, replay_by, use_ports
 from tests.records import COMMITTED, REPLAYED
 from tidegate.airflow import notes
 from tidegate.airflow.operators import PlanReplayOperator, events, finish, plan
-from tidegate.airflow.operators.events import AssetEvents
+from tidegate.airflow.operators.events import write_events
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
 from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
@@ -245,6 +246,7 @@ def test_an_older_batch_that_is_loaded_again_announces_what_it_changed(world: Wo
 
 OF_HOURS, KEYS = Asset(name=HOURS), ("2026-01-01T10:00:00", "2026-01-01T11:00:00")
 Written = Callable[[], list[dict[str, Any]]]
+Write = Callable[..., None]
 Announced = Callable[[], dict[str, dict[str, Any]]]
 
 
@@ -261,9 +263,9 @@ def outlet(request: pytest.FixtureRequest) -> Asset | AssetAlias:
 
 
 @pytest.fixture
-def asset_events(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> AssetEvents:
+def write(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> Write:
     context: Any = {"outlet_events": accessors}
-    return AssetEvents(context, [outlet, OF_HOURS], TABLE, hours=OF_HOURS.name)
+    return partial(write_events, context, [outlet, OF_HOURS], TABLE, OF_HOURS.name)
 
 
 @pytest.fixture
@@ -288,27 +290,25 @@ def announced(accessors: OutletEventAccessors) -> Announced:
 
 @pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "chunks"])
 def test_each_hour_comes_with_what_happened(
-    asset_events: AssetEvents, written: Written, announced: Announced, event: Committed | Replayed
+    write: Write, written: Written, announced: Announced, event: Committed | Replayed
 ) -> None:
     """As the event of the table, which comes as well."""
-    asset_events.write(event, KEYS)
+    write(event, KEYS)
     assert written() == [event.to_json()]
     assert announced() == dict.fromkeys(KEYS, event.to_json())
 
 
-def test_without_hours_nobody_who_listens_for_them_is_told(
-    asset_events: AssetEvents, written: Written, announced: Announced
-) -> None:
+def test_without_hours_nobody_who_listens_for_them_is_told(write: Write, written: Written, announced: Announced) -> None:
     """Most batches complete none."""
-    asset_events.write(COMMITTED)
-    asset_events.write(REPLAYED)
+    write(COMMITTED)
+    write(REPLAYED)
     assert written()
     assert announced() == {}
 
 
-def test_the_last_event_of_a_task_is_there(asset_events: AssetEvents, written: Written) -> None:
+def test_the_last_event_of_a_task_is_there(write: Write, written: Written) -> None:
     """A task that is run again writes its event again; without one nobody who listens is woken."""
     assert written() == []
-    asset_events.write(replace(COMMITTED, seq=8))
-    asset_events.write(COMMITTED)
+    write(replace(COMMITTED, seq=8))
+    write(COMMITTED)
     assert written()[-1] == COMMITTED.to_json()

@@ -116,27 +116,25 @@ class Announcing:
         return said
 
 
-class AssetEvents:
+def write_events(
+    context: Context,
+    outlets: Iterable[Any],
+    table: str,
+    hours_asset: str,
+    event: Committed | Replayed,
+    hours: Sequence[str] = (),
+) -> None:
     """The events of a task's outlets, which Airflow writes when the task succeeds; again, where it is run again.
 
     An outlet that is an asset gets an event from every success of its task, which this fills with what happened. An outlet that
-    is an alias gets one only here. An alias stands for the asset of `table`. `hours`, their asset, has to be none of the
-    outlets where there is no hour to announce (`outlets_with`).
+    is an alias, which stands for the asset of the table, gets one only here. The asset of hours has to be none of the outlets
+    where there is no hour to announce (`outlets_with`).
     """
-
-    def __init__(self, context: Context, outlets: Iterable[Any], table: str, *, hours: str | None = None) -> None:
-        self._accessors = context["outlet_events"]
-        self._outlets = tuple(outlets)
-        self._table = table
-        self._hours = hours
-
-    def write(self, event: Committed | Replayed, hours: Sequence[str] = ()) -> None:
-        """What happened, and the hours that are complete or have changed by it (`tidegate.core.model.hours`)."""
-        extra = event.to_json()
-        for outlet in self._outlets:
-            if isinstance(outlet, AssetAlias):
-                self._accessors[outlet].add(Asset(name=self._table), extra=extra)
-            else:
-                self._accessors[outlet].extra = extra
-                if outlet.name == self._hours:
-                    self._accessors[outlet].add_partitions([*hours])
+    accessors, extra = context["outlet_events"], event.to_json()
+    for outlet in outlets:
+        if isinstance(outlet, AssetAlias):
+            accessors[outlet].add(Asset(name=table), extra=extra)
+        else:
+            accessors[outlet].extra = extra
+            if outlet.name == hours_asset:
+                accessors[outlet].add_partitions([*hours])

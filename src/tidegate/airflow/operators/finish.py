@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import metrics
 from tidegate.airflow.connections import kafka_settings
-from tidegate.airflow.operators.events import Announcing, AssetEvents, hours_outlets, outlets_with
+from tidegate.airflow.operators.events import Announcing, hours_outlets, outlets_with, write_events
 from tidegate.airflow.operators.tasks import SHOWN, Patient, broken, now_ms, plan_of, ports_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.names import CATCH_UP_RUN
@@ -93,32 +93,24 @@ class FinishOperator(Patient):
             timing=timing,
             announce=partial(announcing.span, times),
         )
-        self.log.info(
-            "batch %d of %s: %s", saved.load.seq, saved.load.pipeline, "committed" if moved else "was committed before"
-        )
+        done = "committed" if moved else "was committed before"
+        self.log.info("batch %d of %s: %s", saved.load.seq, saved.load.pipeline, done)
         if moved:
-            metrics.committed(
-                saved,
-                result=result,
-                timing=timing,
-                interval_s=self.pipeline.fixed_interval_s,
-            )
+            metrics.committed(saved, result=result, timing=timing, interval_s=self.pipeline.fixed_interval_s)
         self._show_in_group(cursor)
-        said = self._noted(announcing.said(cursor, times, complete=cursor.seq == saved.load.seq), context)
-        self._events(context, said).write(
-            Committed(
-                pipeline=saved.load.pipeline,
-                seq=saved.load.seq,
-                key=plan["key"],
-                offsets=total_count(saved.load.ranges),
-                rows=result.receipt.rows if result else 0,
-                transform=result.receipt.write.transform if result else None,
-                snapshot=result.receipt.snapshot if result else None,
-                table=table_uri(self.pipeline.sink.table),
-                topics=topic_uris(self.pipeline.source.connection, saved.load.ranges),
-            ),
-            said.keys,
+        said = announcing.said(cursor, times, complete=cursor.seq == saved.load.seq)
+        event = Committed(
+            pipeline=saved.load.pipeline,
+            seq=saved.load.seq,
+            key=plan["key"],
+            offsets=total_count(saved.load.ranges),
+            rows=result.receipt.rows if result else 0,
+            transform=result.receipt.write.transform if result else None,
+            snapshot=result.receipt.snapshot if result else None,
+            table=table_uri(self.pipeline.sink.table),
+            topics=topic_uris(self.pipeline.source.connection, saved.load.ranges),
         )
+        self._announce(context, event, said)
         return {"seq": saved.load.seq, "moved": moved}
 
     def _verified(self, key: str, context: Context) -> dict[str, Any]:
@@ -130,20 +122,15 @@ class FinishOperator(Patient):
             lambda: verify_replay(saved, sink=ports["sink"], brokers=ports["brokers"], level=pipeline.source.isolation_level)
         )
         self.log.info("all %d chunks of replay %s are in %s: %s", verdict.chunks, saved.name, saved.table, verdict)
-        loaded: dict[str, Any] = {
-            "replay": saved.name,
-            "chunks": verdict.chunks,
-            "offsets": verdict.offsets,
-            "rows": verdict.rows,
-            "transform": verdict.transform,
-        }
+        told = ("chunks", "offsets", "rows", "transform")
+        loaded: dict[str, Any] = {"replay": saved.name, **{name: getattr(verdict, name) for name in told}}
         metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
         loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
         errors = sum(load.errors or 0 for load in map(LoadFigures.of, loads) if load)
         if errors and self.replays:
-            self._note(context, broken(errors))
+            self._lines.append(broken(errors))
+            self.note(context, *self._lines)
         if saved.table == pipeline.sink.table:  # a trial's table is nobody's asset, and has no hours
-            said = self._announced_by(saved, verdict, loads, context)
             event = Replayed(
                 pipeline=pipeline.name,
                 run_id=saved.load.run_id,
@@ -151,7 +138,7 @@ class FinishOperator(Patient):
                 topics=topic_uris(pipeline.source.connection, saved.selection),
                 **loaded,
             )
-            self._events(context, said).write(event, said.keys)
+            self._announce(context, event, self._announced_by(saved, verdict, loads, context))
         else:
             self.outlets = outlets_with(self.outlets, pipeline, ())
         expired = {"expired_offsets": total_count(verdict.expired), "expired": [str(r) for r in verdict.expired[:SHOWN]]}
@@ -168,21 +155,14 @@ class FinishOperator(Patient):
         cursor = Ledger(VariableStore(), self.pipeline.name).cursor()
         chunks = ((observed.get(number), chunk) for number, chunk in enumerate(saved.chunks))
         times = announcing.times([*chunks, (None, verdict.resumed)]) if cursor.announced else []
-        return self._noted(announcing.said(cursor, times, complete=False), context)
+        return announcing.said(cursor, times, complete=False)
 
-    def _noted(self, said: Announcement, context: Context) -> Announcement:
-        """Noted where hours are left out."""
+    def _announce(self, context: Context, event: Committed | Replayed, said: Announcement) -> None:
+        """Write the asset events; that hours are left out is noted."""
         if said.left:
-            self._note(context, f"Hours announced: {said}")
-        return said
-
-    def _note(self, context: Context, line: str) -> None:
-        self._lines.append(line)
-        self.note(context, *self._lines)
-
-    def _events(self, context: Context, said: Announcement) -> AssetEvents:
+            self.note(context, *self._lines, f"Hours announced: {said}")
         self.outlets = outlets_with(self.outlets, self.pipeline, said.keys)
-        return AssetEvents(context, self.outlets, self.pipeline.sink.table, hours=self.pipeline.hours_asset)
+        write_events(context, self.outlets, self.pipeline.sink.table, self.pipeline.hours_asset, event, said.keys)
 
     def _receipt_at(self, snapshot: int) -> Receipt | None:
         reader, table, name = reader_of(self.pipeline.sink.kind), self.pipeline.sink.table, self.pipeline.name

@@ -57,10 +57,11 @@ class LoadOperator(SparkTask):
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:  # type: ignore[override]
         """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose."""
         plan = plan_of(context, replays=self.chunks is not None)
-        if self.chunks is not None and not _are_numbers(self.chunks):
-            raise plan_edited()
         again = {"redo": bool(plan["redo"]) or self.cleared(context), "formerly": tuple(plan["formerly"])}
         if self.chunks is not None:
+            # people edit XComs, and versions before handed on other lists
+            if not (isinstance(self.chunks, list) and self.chunks and all(map(is_whole, self.chunks))):
+                raise plan_edited()
             self._wait_for_turn(context, plan["parallel"])
         if "replay" in plan:
             replay = self._ledger.saved_replay(plan["key"])
@@ -218,11 +219,6 @@ class LoadOperator(SparkTask):
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
-
-
-def _are_numbers(chunks: object) -> bool:
-    """Whether it is what a plan names chunks by: people edit XComs, and versions before handed on other lists."""
-    return isinstance(chunks, list) and bool(chunks) and all(map(is_whole, chunks))
 
 
 def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:

@@ -72,12 +72,17 @@ class PlanOperator(Patient):
         ports = ports_of(self.pipeline, self.log)
         run, run_id = context["dag_run"], context["run_id"]
         if run.run_type == BACKFILL:
-            _check_no_parameters(run)
+            if run.conf:  # what it was asked beside its date would be ignored
+                raise RequestError(
+                    f"a backfill takes no parameters: {', '.join(sorted(map(str, run.conf)))}",
+                    fix="Create the backfill without them; `tidegate replay` loads other ranges, and has --dry-run",
+                )
             interval, scheduled = _interval(self.pipeline, run)
             return self.patience(context).through(
                 lambda: plan_backfill(self.pipeline, run_id, interval, scheduled=scheduled, now_ms=now_ms(), **ports)
             )
-        request = replace(_request(context["params"]), ran_at_ms=_ran_at_ms(run))
+        ran_at_ms = int(run.run_after.timestamp() * 1000) if run.clear_number else None
+        request = replace(_request(context["params"]), ran_at_ms=ran_at_ms)
         planned = self.patience(context).through(lambda: plan_batch(self.pipeline, run_id, request, now_ms=now_ms(), **ports))
         self._tell_lag(planned, ports)
         return planned
@@ -96,13 +101,8 @@ class PlanOperator(Patient):
             return
         try:
             source = self.pipeline.source
-            lag = measure_lag(
-                ports["brokers"],
-                cursor.at.offsets,
-                now_ms=at_ms,
-                isolation_level=source.isolation_level,
-                assign=source.assign,
-            )
+            level, assign = source.isolation_level, source.assign
+            lag = measure_lag(ports["brokers"], cursor.at.offsets, now_ms=at_ms, isolation_level=level, assign=assign)
         except Exception as error:  # noqa: BLE001 - no plan fails of a metric
             self.log.warning("how far behind the pipeline is cannot be measured: %s", described(error)["message"])
         else:
@@ -153,23 +153,6 @@ def _request(params: Mapping[str, Any]) -> Request:
             fix='Write an offset (exclusive) for each partition, such as {"flights": {"0": 1000, "1": 1000}}',
         ) from error
     return Request(params.get("max_records"), offsets or None)  # one that names no partition sets no bound
-
-
-def _check_no_parameters(run: Any) -> None:
-    """A backfill's run reads what its date covers, and nothing else: what it was asked beside that would be ignored.
-
-    Raises RequestError: it was given parameters.
-    """
-    if run.conf:
-        raise RequestError(
-            f"a backfill takes no parameters: {', '.join(sorted(map(str, run.conf)))}",
-            fix="Create the backfill without them; `tidegate replay` loads other ranges, and has --dry-run",
-        )
-
-
-def _ran_at_ms(run: Any) -> int | None:
-    """When a run was created that somebody has cleared since (epoch ms); None for one that runs for the first time."""
-    return int(run.run_after.timestamp() * 1000) if run.clear_number else None
 
 
 def _interval(pipeline: Pipeline, run: Any) -> tuple[tuple[int, int], list[str]]:

@@ -29,7 +29,6 @@ WAITING = "tidegate_waiting"
 LONGEST_S = 600.0
 NAP_S = 0.2
 """How soon a task that waits sees that it is stopped."""
-_PLAN_ANEW = "Nothing was loaded. Clear the run's plan task, with the tasks after it: it finds its range again"
 REPLAY = "replay"
 """The XCom that names a saved replay; what the plan of one returns is the list of chunks that `load` is mapped over."""
 SHOWN = 5
@@ -140,7 +139,8 @@ def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:
 
 def plan_edited() -> RequestError:
     """The error of a task that finds something else than what the plan of its run hands on."""
-    return RequestError("the XCom of this run's plan task is not what it handed on", fix=_PLAN_ANEW)
+    again = "Nothing was loaded. Clear the run's plan task, with the tasks after it: it finds its range again"
+    return RequestError("the XCom of this run's plan task is not what it handed on", fix=again)
 
 
 def now_ms() -> int:
