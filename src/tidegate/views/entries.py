@@ -6,7 +6,7 @@ is asked for (`Loads`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
@@ -28,21 +28,6 @@ class BatchState(StrEnum):
     PLANNED = "planned"
     LOADED = "loaded"
     COMMITTED = "committed"
-
-
-def state_of(*, saved: bool, landed: bool, committed: bool) -> BatchState:
-    """The state of a batch.
-
-    Args:
-        saved: a Variable holds its range.
-        landed: the table holds its receipt.
-        committed: the cursor has moved past it.
-    """
-    if committed:
-        return BatchState.COMMITTED
-    if landed:
-        return BatchState.LOADED
-    return BatchState.PLANNED if saved else BatchState.NEW
 
 
 @dataclass(frozen=True)
@@ -72,16 +57,13 @@ class Loads:
         the ranges of `partitions`; None: all. Raises StateCorrupt: a receipt cannot be read.
         """
         first = next((n for n, (_, seq) in enumerate(self.commits) if seq in seqs), -1) if self.batches.issuperset(seqs) else -1
-        return self._receipts(lambda n, _, seq: seq in seqs or (seq is None and n > first), partitions)
+        wanted = (commit for n, (commit, seq) in enumerate(self.commits) if seq in seqs or (seq is None and n > first))
+        return [commit.receipt(partitions) for commit in wanted]
 
     def of_replay(self, name: str) -> list[Receipt]:
         """The receipts of one replay, the oldest first. Raises StateCorrupt: a receipt cannot be read."""
-        return self._receipts(lambda _n, commit, seq: seq is None and replay_of(commit.properties) == name)
-
-    def _receipts(
-        self, wanted: Callable[[int, TableCommit, int | None], bool], partitions: Collection[TopicPartition] | None = None
-    ) -> list[Receipt]:
-        return [commit.receipt(partitions) for n, (commit, seq) in enumerate(self.commits) if wanted(n, commit, seq)]
+        of = (commit for commit, seq in self.commits if seq is None and replay_of(commit.properties) == name)
+        return [commit.receipt() for commit in of]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,7 +218,8 @@ def entries(
     batches = []
     for seq in seqs:
         planned, landed = plans.get(seq, []), loads.get((None, seq), [])
-        state = state_of(saved=bool(planned), landed=bool(landed), committed=seq <= cursor.seq)
+        state = BatchState.LOADED if landed else BatchState.PLANNED
+        state = BatchState.COMMITTED if seq <= cursor.seq else state
         batches.append(_entry(seq, planned, landed, state, who))
     chunks = [_entry(seq, [], of, BatchState.LOADED, who) for (replay, seq), of in loads.items() if replay is not None]
     return batches + chunks

@@ -67,24 +67,17 @@ def points(planned: Iterable[Point], landed: Iterable[Point], cursor: Cursor) ->
     """
     found = {each.seq: each for each in planned}
     for load in landed:
-        known = found.get(load.seq)
-        if known is None:
-            found[load.seq] = load
-        elif known.lag is None or known.run_s is not None:
-            found[load.seq] = replace(known, rows=load.rows)
-        else:
+        known = found.get(load.seq, load)
+        found[load.seq] = replace(known, rows=load.rows)
+        if known.lag is not None and known.run_s is None:
             found[load.seq] = replace(known, rows=load.rows, run_s=max(0, load.at_ms - known.at_ms) / 1000)
-    _put_in_order(found)
-    _add_timings(found, cursor)
-    return [point for _, point in sorted(found.items())]
-
-
-def _put_in_order(found: dict[int, Point]) -> None:
     until_ms: float = math.inf
     for seq in sorted(found, reverse=True):
         if found[seq].lag is None and found[seq].at_ms > until_ms:
             found[seq] = replace(found[seq], at_ms=int(until_ms))
         until_ms = min(until_ms, found[seq].at_ms)
+    _add_timings(found, cursor)
+    return [point for _, point in sorted(found.items())]
 
 
 def _add_timings(found: dict[int, Point], cursor: Cursor) -> None:

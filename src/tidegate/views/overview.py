@@ -116,13 +116,13 @@ def pipeline_row(
     oldest first; `since_ms` is when each was queued. `known` of the row is shown as it is.
     """
     timings, failed = cursor.pace.timings, failed_runs(since_success(runs))
-    seconds = sum(timing.run_ms for timing in timings) / 1000
+    seconds, load = sum(timing.run_ms for timing in timings) / 1000, None if pending is None else pending.load
     row = PipelineRow(
         pipeline=cursor.pipeline,
         seq=cursor.seq,
         last=cursor.pace.timing,
         records_per_s=sum(timing.records for timing in timings) / seconds if seconds else None,
-        pending=None if pending is None else _pending(pending),
+        pending=None if load is None else Pending(seq=load.seq, run_id=load.run_id, offsets=total_count(load.ranges)),
         failure=next((_failure(cursor.pipeline, *each) for each in reversed(failed.items())), None),
         run=active_run(runs),
         **known,
@@ -134,10 +134,6 @@ def active_run(runs: Sequence[Mapping[str, Any]]) -> ActiveRun | None:
     """The first run that is queued or running."""
     active = (run for run in runs if run["state"] in ACTIVE)
     return next((ActiveRun(run_id=r["dag_run_id"], state=r["state"], since_ms=r["since_ms"]) for r in active), None)
-
-
-def _pending(saved: SavedRange) -> Pending:
-    return Pending(seq=saved.load.seq, run_id=saved.load.run_id, offsets=total_count(saved.load.ranges))
 
 
 def _failure(pipeline: str, run_id: str, why: str) -> Failure:

@@ -117,17 +117,14 @@ def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[Partit
     offsets = cursor.at.offsets
     log = watermarks or Watermarks({}, {})
     partitions = {*offsets, *log.latest}
-    rows = [_row(tp, offsets.get(tp), log.earliest.get(tp), log.latest.get(tp)) for tp in partitions]
+    rows = []
+    for tp in partitions:
+        next_offset, start, end = offsets.get(tp), log.earliest.get(tp), log.latest.get(tp)
+        # a partition that the cursor does not know is read from the first offset of its log on
+        begin = (start if next_offset is None else next_offset) or 0
+        behind = None if end is None else max(0, end - begin)
+        rows.append(PartitionRow(**tp._asdict(), next_offset=next_offset, log_start=start, log_end=end, behind=behind))
     return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic, row.partition))
-
-
-def _row(tp: TopicPartition, next_offset: int | None, start: int | None, end: int | None) -> PartitionRow:
-    # a partition that the cursor does not know is read from the first offset of its log on
-    begin = (start if next_offset is None else next_offset) or 0
-    behind = None if end is None else max(0, end - begin)
-    return PartitionRow(
-        topic=tp.topic, partition=tp.partition, next_offset=next_offset, log_start=start, log_end=end, behind=behind
-    )
 
 
 def offset_map(

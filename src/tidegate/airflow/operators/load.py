@@ -57,12 +57,12 @@ class LoadOperator(SparkTask):
     def execute(self, context: Context) -> dict[str, Any] | list[dict[str, Any]]:  # type: ignore[override]
         """Load what is saved, and hand on the receipt found in the sink. What has landed is written again only on purpose."""
         plan = plan_of(context, replays=self.chunks is not None)
-        again = {"redo": bool(plan["redo"]) or self.cleared(context), "formerly": tuple(plan["formerly"])}
         if self.chunks is not None:
             # people edit XComs, and versions before handed on other lists
             if not (isinstance(self.chunks, list) and self.chunks and all(map(is_whole, self.chunks))):
                 raise plan_edited()
             self._wait_for_turn(context, plan["parallel"])
+        again = {"redo": bool(plan["redo"]) or self.cleared(context), "formerly": tuple(plan["formerly"])}
         if "replay" in plan:
             replay = self._ledger.saved_replay(plan["key"])
             # a backfill's run has one chunk, and no mapped task
