@@ -271,11 +271,7 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
             title="Read until",
             description="Offset (exclusive) of each partition; partitions that are left out are not read. "
             f"Empty: up to the end of the log. Example: {json.dumps(example)}",
-            additionalProperties={
-                "type": "object",
-                "propertyNames": {"pattern": "^[0-9]+$"},
-                "additionalProperties": OFFSET,
-            },
+            additionalProperties={"type": "object", "propertyNames": {"pattern": "^[0-9]+$"}, "additionalProperties": OFFSET},
         ),
     }
 

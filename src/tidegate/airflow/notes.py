@@ -129,12 +129,7 @@ class _Tasks:
 
         newest = self._session.scalars(
             XComModel.get_many(
-                run_id=self._run.run_id,
-                key=key,
-                task_ids=task_id,
-                dag_ids=self._run.dag_id,
-                map_indexes=map_index,
-                limit=1,
+                run_id=self._run.run_id, key=key, task_ids=task_id, dag_ids=self._run.dag_id, map_indexes=map_index, limit=1
             )
         ).first()
         return None if newest is None else XComModel.deserialize_value(newest)

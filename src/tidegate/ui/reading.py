@@ -156,14 +156,7 @@ class PageSource:
         return lambda: self._kafka.ask(of.connection, ask)
 
     def range_map(
-        self,
-        of: Declared,
-        frame: Frame,
-        *,
-        batches: int,
-        before: int | None,
-        axis: Literal["offset", "time"],
-        replays: bool,
+        self, of: Declared, frame: Frame, *, batches: int, before: int | None, axis: Literal["offset", "time"], replays: bool
     ) -> MapAnswer:
         """The range map of a page of partitions, and the last runs; of the log as far as it is known.
 

@@ -308,11 +308,7 @@ class RunMark:
 
 
 def run_marks(
-    runs: Mapping[str, Iterable[Mapping[str, Any]]],
-    batches: Mapping[str, tuple[int, int | None]],
-    *,
-    pipeline: str,
-    most: int,
+    runs: Mapping[str, Iterable[Mapping[str, Any]]], batches: Mapping[str, tuple[int, int | None]], *, pipeline: str, most: int
 ) -> tuple[RunMark, ...]:
     """The newest runs of some DAGs, the oldest first.
 

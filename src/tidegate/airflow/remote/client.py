@@ -149,8 +149,7 @@ class RestClient:
                 responses.append(self._client.request(method, path, **request))
             except httpx.HTTPError as error:
                 raise PlatformError(
-                    f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}",
-                    fix=_fix_of(error),
+                    f"Airflow does not answer at {self._client.base_url}: {error or type(error).__name__}", fix=_fix_of(error)
                 ) from error
             if not _failed_in_database(responses[-1]):
                 return True

@@ -95,12 +95,7 @@ class Restored:
 
 
 def restore(
-    pipeline: Pipeline,
-    *,
-    store: StateStore,
-    sink: SinkReader,
-    accept_gaps: bool = False,
-    save: bool = True,
+    pipeline: Pipeline, *, store: StateStore, sink: SinkReader, accept_gaps: bool = False, save: bool = True
 ) -> Restored:
     """Cursor and saved ranges from the table's receipts, saved in place of those that are there.
 

@@ -187,13 +187,7 @@ def _restore(ledger: Ledger, belief: Belief) -> None:
 
 
 def _new_range(
-    pipeline: Pipeline,
-    run_id: str,
-    request: Request,
-    belief: Belief,
-    watermarks: Watermarks,
-    policy: RangePolicy,
-    now_ms: int,
+    pipeline: Pipeline, run_id: str, request: Request, belief: Belief, watermarks: Watermarks, policy: RangePolicy, now_ms: int
 ) -> SavedRange | Skip:
     limits, cursor = pipeline.limits, belief.cursor
     if request.max_records is not None:
