@@ -44,10 +44,8 @@ from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import load_pipelines, shown_as
 
 T = TypeVar("T")
-
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
-
 MAINTENANCE_LIMIT = timedelta(days=1)
 """A run of the maintenance that takes longer fails."""
 

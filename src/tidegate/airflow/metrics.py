@@ -18,10 +18,8 @@ from tidegate.views.metrics import METRICS, PREFIX
 
 SWITCHES = ("statsd_on", "statsd_datadog_enabled", "otel_on")
 """Airflow's settings, in the section `metrics`, that turn them on."""
-
 OF_SERVERS = "airflow.observability.stats"
 """Airflow's module of metrics that only servers have."""
-
 log = logging.getLogger(__name__)
 
 

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 XCOM_KEY, FAILURE_KEY = "tidegate_note", "tidegate_failure"
 """The XComs of a line of a run's note, and of the message and fix of a failed task's error."""
-
 log = logging.getLogger(__name__)
 
 

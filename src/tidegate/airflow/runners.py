@@ -22,7 +22,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ INSTALLED = Path(__file__).resolve().parents[1] / "spark" / "submit" / "__main__
 """The application of projects that have no `spark_jobs/load_range.py` of their own; it needs `--spark-jobs`."""
 
 
+@dataclass
 class ConnectRunner:
     """The `JobRunner` port over a Spark Connect server. Each job has a session of its own.
 
@@ -50,20 +51,20 @@ class ConnectRunner:
     `patience` learns here that the server answers.
     """
 
-    def __init__(self, url: Callable[[], str], *, spark_jobs: Path, patience: Patience, log: Any) -> None:
-        self._url = url
-        self._spark_jobs = spark_jobs
-        self._patience = patience
-        self._log = log
-        self._session: SparkSession | None = None
-        self.lost = 0
+    url: Callable[[], str]
+    _: KW_ONLY
+    spark_jobs: Path
+    patience: Patience
+    log: Any
+    lost: int = field(default=0, init=False)
+    _session: SparkSession | None = field(default=None, init=False)
 
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
         from tidegate.spark.load import load_range  # noqa: PLC0415 - only a Spark job needs Spark's client
 
         with self._connected(f"tidegate-{job.load.pipeline}-{job.load.seq}") as session:
-            return load_range(session, job, spark_jobs=self._spark_jobs)
+            return load_range(session, job, spark_jobs=self.spark_jobs)
 
     def maintain(self, job: MaintenanceJob) -> Maintained:
         """As the port."""
@@ -80,11 +81,11 @@ class ConnectRunner:
     def _connected(self, name: str) -> Iterator[SparkSession]:
         from tidegate.spark.session import connect  # noqa: PLC0415 - as above
 
-        url = self._url()
-        self._log.info("opening a session of Spark Connect, %s", url.partition("/;")[0])
+        url = self.url()
+        self.log.info("opening a session of Spark Connect, %s", url.partition("/;")[0])
         try:
             with connect(url, name=name) as self._session:
-                self._patience.answered(SparkUnavailable)
+                self.patience.answered(SparkUnavailable)
                 try:
                     yield self._session
                 except SparkUnavailable:
@@ -101,6 +102,7 @@ class ConnectRunner:
             interrupt(self._session)
 
 
+@dataclass
 class SubmitRunner:
     """The `JobRunner` port over spark-submit.
 
@@ -109,24 +111,14 @@ class SubmitRunner:
     `elsewhere`: it runs on another machine. `sink` finds the receipt of a driver whose answer is lost.
     """
 
-    lost = 0  # a driver ends only itself
-
-    def __init__(
-        self,
-        submit: Callable[[list[str], str | None], None],
-        kill: Callable[[], None],
-        *,
-        elsewhere: bool,
-        sink: SinkReader,
-        patience: Patience,
-        log: Any,
-    ) -> None:
-        self._submit = submit
-        self._kill = kill
-        self._elsewhere = elsewhere
-        self._sink = sink
-        self._patience = patience
-        self._log = log
+    submit: Callable[[list[str], str | None], None]
+    kill: Callable[[], None]
+    _: KW_ONLY
+    elsewhere: bool
+    sink: SinkReader
+    patience: Patience
+    log: Any
+    lost: int = field(default=0, init=False)  # a driver ends only itself
 
     def run(self, job: LoadJob) -> LoadResult:
         """As the port."""
@@ -150,16 +142,16 @@ class SubmitRunner:
 
     def stop(self) -> None:
         """As the port."""
-        self._kill()
+        self.kill()
 
     def _answer(self, job: LoadJob | MaintenanceJob) -> tuple[dict[str, Any] | None, Exception | None, float]:
         """The driver's answer, how spark-submit failed, and its seconds. Raises the error that the driver left."""
         failure: Exception | None = None
         with _exchange(job) as (job_file, result_file):
-            copied = self._elsewhere and EXCHANGE_DIR not in os.environ
+            copied = self.elsewhere and EXCHANGE_DIR not in os.environ
             started = time.monotonic()
             try:
-                self._submit(["--job", str(job_file), "--result", str(result_file)], str(job_file) if copied else None)
+                self.submit(["--job", str(job_file), "--result", str(result_file)], str(job_file) if copied else None)
             except Exception as error:  # noqa: BLE001 - the driver's own error, where it left one, says more
                 failure = error
             seconds = time.monotonic() - started
@@ -169,12 +161,12 @@ class SubmitRunner:
         return answer, failure, seconds
 
     def _by_receipt(self, job: LoadJob, seconds: float) -> LoadResult | None:
-        self._log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
+        self.log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
         return self._found(job, {"submit": round(seconds, 4)})
 
     def _found(self, job: LoadJob, seconds: Mapping[str, float]) -> LoadResult | None:
         # in the table's own snapshots: the driver has just found it there, or written it
-        receipts = self._patience.through(lambda: self._sink.history(job.table).receipts(job.load.pipeline))
+        receipts = self.patience.through(lambda: self.sink.history(job.table).receipts(job.load.pipeline))
         return answer_by_receipt(job, receipts, seconds)
 
 

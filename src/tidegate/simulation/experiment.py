@@ -22,7 +22,6 @@ from tidegate.simulation.plant import Plant, PlantBatch, Steps, Trace
 
 Event = Literal["step", "outage"]
 ArrivalSource = Literal["given", "history", "half of a full load"]
-
 USUAL_INTERVALS = 50
 """Before an event, and after it; a step lasts as long."""
 OUTAGE_S = 3600.0
@@ -183,7 +182,6 @@ def experiment(
 
 BAND = 0.25
 """How much longer than the interval a run may take."""
-
 UNLIMITED = "unlimited"
 """The name of a policy without any bound, beside those of `make_rate_policy`."""
 

@@ -147,12 +147,9 @@ def _refused(name: str, line: int, problem: str) -> RequestError:
 
 
 SkipReason = Literal["nothing to read", "the run before", "outage"]
-
 MOST_RUNS = 200_000
 """Runs of one simulation."""
-
 MOST_PARTITIONS = 10_000
-
 LEAST_NOISE_FACTOR = 0.2
 """The least of its usual time that noise leaves a run."""
 

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from threading import Lock, Thread
 from typing import Generic, TypeVar
 
@@ -31,13 +31,11 @@ from tidegate.views.history import Point
 
 T = TypeVar("T")
 K = TypeVar("K", bound=Hashable)
-
 MOST = 1000
 LATE_S = 20.0
 """After so long without an answer an error says so."""
 AGAIN_S = 600.0
 """After so long without an answer the question is asked again, in another thread: some clients wait for ever."""
-
 STEP = 20
 """Ranges that are read at once."""
 BUDGET_S = 0.3
@@ -50,7 +48,6 @@ AWAY_S = 10.0
 """How long brokers that did not answer are not asked again."""
 IDLE_S = 600.0
 """How long a client is kept that nobody needs."""
-
 log = logging.getLogger(__name__)
 
 
@@ -90,6 +87,7 @@ class _Held(Generic[T]):
     answer: Answer[T]
 
 
+@dataclass
 class Answers(Generic[T]):
     """The newest answer to each question. Each question is asked in a thread of its own, by one at a time.
 
@@ -97,14 +95,14 @@ class Answers(Generic[T]):
     `keep_s` seconds; a caller waits for a newer one for `wait_s`.
     """
 
-    def __init__(self, of: str, keep_s: float, *, wait_s: float, now_ms: Callable[[], int]) -> None:
-        self._of = of
-        self._keep_ms = keep_s * 1000
-        self._wait_s = wait_s
-        self._now_ms = now_ms
-        self._lock = Lock()
-        self._asking: dict[Hashable, _Asking[T]] = {}
-        self._held: dict[Hashable, _Held[T]] = {}
+    of: str
+    keep_s: float
+    _: KW_ONLY
+    wait_s: float
+    now_ms: Callable[[], int]
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _asking: dict[Hashable, _Asking[T]] = field(default_factory=dict, init=False)
+    _held: dict[Hashable, _Held[T]] = field(default_factory=dict, init=False)
 
     def get(self, key: Hashable, ask: Callable[[], T], *, after_ms: int = 0) -> Answer[T]:
         """The answer to a question, after `wait_s` at most. Of several callers one asks.
@@ -116,16 +114,16 @@ class Answers(Generic[T]):
 
     def get_all(self, questions: Mapping[K, Callable[[], T]], *, after_ms: int = 0) -> dict[K, Answer[T]]:
         """The answers to several questions that are asked at once, after `wait_s` at most in all."""
-        until = time.monotonic() + self._wait_s
+        until = time.monotonic() + self.wait_s
         asked = {key: self._asked(key, ask, after_ms) for key, ask in questions.items()}
         return {key: self._answer(key, asking, until) for key, asking in asked.items()}
 
     def _asked(self, key: Hashable, ask: Callable[[], T], after_ms: int) -> _Asking[T] | None:
         """The answer that is being asked for; None where the one that is held is new enough."""
         with self._lock:
-            now_ms, held, asking = self._now_ms(), self._held.get(key), self._asking.get(key)
+            now_ms, held, asking = self.now_ms(), self._held.get(key), self._asking.get(key)
             # a clock may have gone back, and the one that `after_ms` is of may be ahead
-            if held and 0 <= now_ms - held.came_ms < self._keep_ms and not held.asked_ms <= after_ms < now_ms:
+            if held and 0 <= now_ms - held.came_ms < self.keep_s * 1000 and not held.asked_ms <= after_ms < now_ms:
                 return None
             if asking is None or now_ms - asking.since_ms >= AGAIN_S * 1000:
                 asking = self._asking[key] = _Asking(now_ms)
@@ -134,7 +132,7 @@ class Answers(Generic[T]):
 
     def _ask(self, key: Hashable, ask: Callable[[], T], asking: _Asking[T]) -> None:
         try:
-            answer = Answer(value=ask(), at_ms=self._now_ms())
+            answer = Answer(value=ask(), at_ms=self.now_ms())
         except TidegateError as error:
             answer = replace(self._known(key), error=error)
         except Exception as error:  # a fault of ours, which hides nothing of what else a page shows
@@ -144,7 +142,7 @@ class Answers(Generic[T]):
         with self._lock:
             if self._asking.get(key) is asking:
                 self._held.pop(key, None)
-                self._held[key] = _Held(asking.since_ms, self._now_ms(), answer)
+                self._held[key] = _Held(asking.since_ms, self.now_ms(), answer)
                 for old in list(self._held)[:-MOST]:
                     del self._held[old]
                 del self._asking[key]
@@ -157,16 +155,16 @@ class Answers(Generic[T]):
         try:
             return asking.future.result(max(0.0, until - time.monotonic()))
         except TimeoutError:
-            passed_s = (self._now_ms() - asking.since_ms) / 1000
+            passed_s = (self.now_ms() - asking.since_ms) / 1000
             if passed_s < LATE_S:
                 return replace(known, waiting=True)
-            late = TidegateError(f"{self._of} has not answered for {passed_s:.0f} s", fix="See whether it is overloaded")
+            late = TidegateError(f"{self.of} has not answered for {passed_s:.0f} s", fix="See whether it is overloaded")
             return replace(known, waiting=True, error=known.error or late)
 
     def _known(self, key: Hashable) -> Answer[T]:
         with self._lock:
             held = self._held.get(key)
-            return Answer(value=None, at_ms=self._now_ms()) if held is None else held.answer
+            return Answer(value=None, at_ms=self.now_ms()) if held is None else held.answer
 
 
 class Plans:
@@ -277,27 +275,27 @@ class Kafka:
             client.close()
 
 
+@dataclass
 class _Client:
     """One client of a connection's brokers, which is opened when they are asked."""
 
-    def __init__(self, settings: dict[str, str], clock: Callable[[], float]) -> None:
-        self.settings = settings
-        self.asked_at = 0.0
-        self._clock = clock
-        self._lock = Lock()
-        self._brokers: AdminBrokers | None = None
-        self._away: tuple[float, BrokerUnavailable] | None = None
+    settings: dict[str, str] = field(repr=False)
+    clock: Callable[[], float]
+    asked_at: float = field(default=0.0, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
+    _brokers: AdminBrokers | None = field(default=None, init=False)
+    _away: tuple[float, BrokerUnavailable] | None = field(default=None, init=False)
 
     def ask(self, question: Callable[[AdminBrokers], T]) -> T:
         with self._lock:
-            if self._away is not None and self._clock() < self._away[0]:
+            if self._away is not None and self.clock() < self._away[0]:
                 raise self._away[1]
             if self._brokers is None:
                 self._brokers = AdminBrokers(self.settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S)
             try:
                 return question(self._brokers)
             except BrokerUnavailable as error:
-                self._away = self._clock() + AWAY_S, error
+                self._away = self.clock() + AWAY_S, error
                 raise
 
     def close(self) -> None:

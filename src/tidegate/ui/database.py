@@ -36,7 +36,6 @@ from tidegate.core.config.names import PIPELINES, RECEIVE_DAG
 from tidegate.views.overview import Slots, Task
 
 T = TypeVar("T")
-
 RAISED = "ConfigError: "
 """What a traceback says before the message of an error in such a file."""
 NEWEST = 50

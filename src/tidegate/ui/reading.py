@@ -44,10 +44,8 @@ MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
 SPARKLINE = 30
 """Batches whose lag is shown beside a pipeline."""
-
 LOGIN = re.compile(r"//[^/\s@]+@")
 """In an address."""
-
 Lags = list[PartitionLag]
 
 

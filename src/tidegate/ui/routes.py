@@ -39,7 +39,6 @@ THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""
 ALL = ""
 """Names the threads of the list, which asks all connections."""
-
 router = APIRouter()
 MayRead = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
 

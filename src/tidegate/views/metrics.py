@@ -14,7 +14,6 @@ from tidegate.core.state.jobs import COLD_S
 PREFIX = "tidegate"
 ASK_MS = 60_000
 """How often a plan asks the brokers how old the next record is, at most: that takes longer than all else it asks."""
-
 Kind = Literal["counter", "gauge"]
 Unit = Literal["", "records", "rows", "s", "epoch s", "records/s", "share"]
 
@@ -44,10 +43,8 @@ PHASES = {
     "submit": "all of spark-submit, if the driver's answer was lost",
 }
 """The phases of a load, which `LoadResult.seconds` has."""
-
 _BATCHES, _SIZE, _RUN, _LOAD = "Runs", "Size of a batch", "Time of a run", "Time of a load, by phase"
 _BEHIND, _REPLAYS, _TRIGGER = "Records behind", "Replays", "Triggers of lag"
-
 METRICS = {
     metric.name: metric
     for metric in (
@@ -116,7 +113,6 @@ METRICS = {
     )
 }
 """Each metric by its name, in the order of the page."""
-
 RECEIVER = tuple(metric.name.partition(".")[2] for metric in METRICS.values() if metric.group == "receiver")
 """What of a receiver's status is a metric."""
 

@@ -25,16 +25,12 @@ from tidegate.views.entries import Entry
 Kind = Literal["planned", "loaded", "lost", "pending", "committed"]
 """What became of offsets: a saved range that is not loaded yet, loaded and not committed, deleted by retention before they were
 read, missing in the table as somebody accepted, not read yet, committed."""
-
 Mark = Literal["errors", "cold", "recreated", "replayed"]
 """What else is worth seeing: rows that are broken records, a Spark that had just started, a topic that was deleted and created
 again, a replay that loaded it last."""
-
 REPLAYED: tuple[Mark, ...] = ("replayed",)
-
 Version = tuple[str, bool]
 """Of a transform, and whether a replay loaded by it."""
-
 WORST_FIRST: tuple[Kind, ...] = ("planned", "loaded", "lost", "pending", "committed")
 """What a block shows that stands for several of them."""
 _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}

@@ -20,7 +20,6 @@ from tidegate.core.state.ports import JobRunner
 from tidegate.sinks import reader_of
 
 T = TypeVar("T")
-
 MOST_LOST = 1
 """Times that one try begins its job again after Spark died under it."""
 TYPES = ("spark_connect", "spark")

@@ -27,7 +27,6 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 
 Reason = Literal["lag", "max_delay", "fault"]
-
 FAULT_S = 60.0
 """How long a fault lasts before a run is started, which fails of it where people look: it may be over with the next answer."""
 ABSENT_S = 900.0

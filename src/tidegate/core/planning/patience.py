@@ -20,7 +20,6 @@ from typing import TypeVar
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, SparkUnavailable, TidegateError
 
 T = TypeVar("T")
-
 AWAY = (BrokerUnavailable, SinkUnavailable, SparkUnavailable)
 """The errors of a server that is away; every other error concerns what was asked of it."""
 FIRST_S = 1.0

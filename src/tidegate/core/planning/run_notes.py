@@ -18,7 +18,6 @@ UNVERIFIED = (
 )
 """Of a replay that Airflow calls a success, since its last task was skipped."""
 _LONGEST_MESSAGE = 350
-
 Kind = Literal["schedule", "replay", "maintenance"]
 """What a DAG of a pipeline does."""
 

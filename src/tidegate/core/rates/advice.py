@@ -134,7 +134,6 @@ def _up(seconds: float) -> float:
 
 PIECES_PER_CORE = 5
 """Of a load, where there is enough work: with fewer, one core works on the last piece while the others have none left."""
-
 LEAST_PIECE_S = 0.2
 """Seconds of work for a piece that is worth its start (Spark's tuning guide: tasks as short as 200 ms)."""
 

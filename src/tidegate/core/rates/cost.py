@@ -22,23 +22,17 @@ from tidegate.core.rates.policy import FULL_PERCENT, MOST_RECORDS, MOST_SECONDS,
 NOISE = 0.05
 """Relative standard deviation of a run's time, assumed at first; from then on it is measured, within these bounds."""
 LEAST_NOISE, MOST_NOISE = 0.03, 0.2
-
 FIRST_DOUBT = 0.5
 """Standard deviation of the overhead after the first batch, as a share of its time."""
-
 DRIFT = 0.05
 """By how much of itself the cost of a record may change between two batches, unnoticed."""
-
 SURPRISE, MEMORY = 3.5, 0.8
 """The cost has changed at once where the sum of the errors exceeds this many standard deviations. What an error counts shrinks
 by the factor with every batch: one large error exceeds it, or a few of the same sign."""
-
 SUDDEN_OVERHEAD, SUDDEN_INTERVAL = 0.1, 0.02
 """By how much of itself, and of the interval, the overhead may have changed where the cost has changed at once."""
-
 DIFFERENT_SIZE = 0.2
 """Least difference of the logarithms of two sizes that separates `a` from `b`: smaller ones come from the noise itself."""
-
 LEAST_SHARE = 0.02
 """The least share of a batch's time that is due to its records."""
 
@@ -142,13 +136,10 @@ MOST_BATCHES = 100
 """The last batches that a fit looks at."""
 RECENT_BATCHES = 20
 """The last batches that decisions look at: older ones show what was true once."""
-
 LEAST_SPREAD = 1.15
 """The largest of the sizes over the smallest, below which they cannot tell the overhead from the cost of a record."""
-
 LEAST_RECORD_S = 1e-12
 """Of each record: where the times of batches do not depend on their sizes, the rest is noise of floats."""
-
 MOST_DOUBT = 0.15
 """Standard error of the overhead as a share of the median time, above which it is not told from the cost of a record."""
 

@@ -23,14 +23,11 @@ from tidegate.core.rates.policy import (
 
 MOST_OVERHEAD = 0.9
 """Largest share of a run that its overhead may have: where it is larger in a run of the target time, runs take longer."""
-
 GROWTH = (3.0, 4.0)
 """The bound may grow to 3 times the last batch, to 4 times where its speed allows that: a forecast holds near its sizes."""
-
 UNKNOWN, APART = 0.25, 1.25
 """While the standard deviation of the overhead exceeds this share of the target, sizes differ at least by this factor:
 batches of similar size do not tell the overhead from the cost of records."""
-
 _COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
 
 

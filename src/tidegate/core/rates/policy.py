@@ -20,14 +20,10 @@ from tidegate.core.model.errors import ConfigError, RequestError
 
 MOST_RECORDS = 2**63 - 1
 """Kafka's offsets are 64-bit integers."""
-
 INITIAL_RATE = 1000.0
 """Records/s of a first batch, where the settings do not say: a few seconds of work for the slowest sink measured."""
-
-
 MOST_RATE = 1e9
 """Records/s beyond every pipeline: no bound is higher, and a saved one that is higher is not believed."""
-
 MOST_SECONDS = 366 * 24 * 3600
 """Of an interval, and of a run."""
 
@@ -143,12 +139,9 @@ class BatchTiming:
 
 FULL_PERCENT = 95
 """A batch with this share of its bound is full: the bound is shared out among partitions by rounding down."""
-
 LATEST_MS = 2**42
 """The year 2109, in epoch ms: a later time is a fault of a clock, and is not remembered."""
-
 DAY_MS = 86_400_000
-
 TIMES = ("ended_at_ms", "ahead_ms")
 """The times in a state."""
 

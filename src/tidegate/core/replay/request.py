@@ -22,8 +22,6 @@ BATCHES = re.compile(r"(\d+)(?:\.\.(\d+))?")
 VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")
 HASH = re.compile(r"[0-9a-f]{12}")
 NUMBERS = re.compile(r"\d+(\.\d+)*")
-
-
 PARAMETERS = (
     "offsets",
     "from_time",

@@ -29,7 +29,6 @@ from tidegate.core.state.saved_range import SavedRange
 from tidegate.core.state.saved_replay import SavedReplay
 
 T = TypeVar("T")
-
 RANGE_KEY = re.compile(r"range\.(?P<seq>\d{10})\.(?P<run>.+)")
 ACCEPTED_KEY = re.compile(r"accepted\.(?P<seq>\d{10})")
 REPLAY_KEY = re.compile(r"replay\.(?P<at>\d{10})\.(?P<request>[0-9a-f]{8})\.(?P<run>.+)")
