@@ -22,6 +22,8 @@ from tidegate.core.state.cursor import Cursor, Position
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_replay import live
 
+COUNTED, FAULTS = ("records", "rows"), ("lost", "duplicated", "unknown")
+
 
 @dataclass(frozen=True, kw_only=True)
 class PartitionVerdict:
@@ -60,16 +62,11 @@ class Verdict:
         """JSON-ready: the verdict, the totals, and the first ten offsets of each kind that do not fit."""
         return {
             "holds": self.holds,
-            **{what: self.total(what) for what in ("records", "rows", "lost", "duplicated", "unknown")},
+            **{what: self.total(what) for what in (*COUNTED, *FAULTS)},
             "partitions": [
-                {
-                    "partition": str(p.topic_partition),
-                    "records": p.records,
-                    "rows": p.rows,
-                    "lost": list(p.lost[:10]),
-                    "duplicated": list(p.duplicated[:10]),
-                    "unknown": list(p.unknown[:10]),
-                }
+                {"partition": str(p.topic_partition)}
+                | {count: getattr(p, count) for count in COUNTED}
+                | {fault: list(getattr(p, fault)[:10]) for fault in FAULTS}
                 for p in self.partitions
             ],
         }
@@ -84,16 +81,10 @@ def judge(log: Mapping[TopicPartition, Iterable[int]], table: Mapping[TopicParti
     for tp in sorted({*log, *table}):
         records = set(log.get(tp, ()))
         rows = Counter(table.get(tp, ()))
-        verdicts.append(
-            PartitionVerdict(
-                topic_partition=tp,
-                records=len(records),
-                rows=rows.total(),
-                lost=tuple(sorted(records - rows.keys())),
-                duplicated=tuple(sorted(offset for offset, count in rows.items() if count > 1)),
-                unknown=tuple(sorted(rows.keys() - records)),
-            )
-        )
+        lost, unknown = tuple(sorted(records - rows.keys())), tuple(sorted(rows.keys() - records))
+        twice = tuple(sorted(offset for offset, count in rows.items() if count > 1))
+        counts = {"records": len(records), "rows": rows.total()}
+        verdicts.append(PartitionVerdict(topic_partition=tp, lost=lost, duplicated=twice, unknown=unknown, **counts))
     return Verdict(tuple(verdicts))
 
 
@@ -259,11 +250,9 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
             inside[tp] = sorted(set(offsets))
         if tp.topic in compacted:
             inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
-    miscounts = tuple(_miscounts(receipts, rows))
-    verdict = judge(records, inside)
     return Verification(
-        verdict=verdict,
-        miscounts=miscounts,
+        verdict=judge(records, inside),
+        miscounts=tuple(_miscounts(receipts, rows)),
         ahead=ahead,
         without_origin=0 if foreign_accepted else without_origin,
         repeats=left_out,
@@ -298,10 +287,9 @@ def _repeats(
     known: list[OffsetRange] = []
     for receipt, ranges in live(receipts):
         known += ranges
-        found = None if receipt.load.dedupe is None else logged.get(receipt.load.dedupe)
-        if found is not None:
-            _add_within(ranges, found.repeats, repeats)
-            _add_within(ranges, found.unclear, unclear)
+        if receipt.load.dedupe is not None and receipt.load.dedupe in logged:
+            _add_within(ranges, logged[receipt.load.dedupe].repeats, repeats)
+            _add_within(ranges, logged[receipt.load.dedupe].unclear, unclear)
     if dedupe is not None and dedupe in logged:
         rest = without(everything, merged(known))
         _add_within(rest, logged[dedupe].repeats, unclear)

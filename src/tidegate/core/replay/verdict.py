@@ -9,7 +9,15 @@ from statistics import fmean
 from typing import Any
 
 from tidegate.core.model.errors import ReceiptMismatch, some
-from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, merged, offsets_to_json, total_count, without
+from tidegate.core.model.ranges import (
+    OffsetRange,
+    TopicPartition,
+    common,
+    merged,
+    offsets_to_json,
+    total_count,
+    without,
+)
 from tidegate.core.model.watermarks import check_same_topics
 from tidegate.core.planning.trust import KEEP_ROWS
 from tidegate.core.replay.selection import Past

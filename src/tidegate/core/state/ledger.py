@@ -196,19 +196,15 @@ class Ledger:
         )
         saved = self._read("range", key, repair, SavedRange.from_json)
         if not key.startswith(f"{self._prefix}range.{saved.load.seq:010d}.") or not is_of_run(key, saved.load.run_id):
-            raise StateCorrupt(
-                f"{key}: holds batch {saved.load.seq} of {saved.load.pipeline} by run {saved.load.run_id}", fix=repair, key=key
-            )
+            fault = f"{key}: holds batch {saved.load.seq} of {saved.load.pipeline} by run {saved.load.run_id}"
+            raise StateCorrupt(fault, fix=repair, key=key)
         return saved
 
     def save_range(self, saved: SavedRange) -> str:
         """Write a range, before any work on it; returns its key. Raises StateUnavailable."""
         key = self.range_key(saved.load.seq, saved.load.run_id)
-        self._store.put(
-            key,
-            encode("range", saved.to_json()),
-            f"Tidegate: batch {saved.load.seq} of {self.pipeline}, run {saved.load.run_id}"[:500],
-        )
+        said = f"Tidegate: batch {saved.load.seq} of {self.pipeline}, run {saved.load.run_id}"[:500]
+        self._store.put(key, encode("range", saved.to_json()), said)
         return key
 
     def delete(self, key: str) -> None:
@@ -241,10 +237,8 @@ class Ledger:
 
     def save_accepted(self, accepted: Accepted) -> str:
         """Write what an operator accepts; returns its key. Raises StateUnavailable."""
-        key = self.accepted_key(accepted.seq)
-        self._store.put(
-            key, encode("accepted", accepted.to_json()), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
-        )
+        key, said = self.accepted_key(accepted.seq), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
+        self._store.put(key, encode("accepted", accepted.to_json()), said)
         return key
 
     def replay_key(self, saved: SavedReplay, request: str) -> str:
@@ -256,9 +250,8 @@ class Ledger:
         repair = f"Delete the Variable {key} and trigger the replay again"
         saved = self._read("replay", key, repair, SavedReplay.from_json)
         if saved.load.pipeline != self.pipeline or not is_of_run(key, saved.load.run_id):
-            raise StateCorrupt(
-                f"{key}: holds a replay of {saved.load.pipeline} by run {saved.load.run_id}", fix=repair, key=key
-            )
+            fault = f"{key}: holds a replay of {saved.load.pipeline} by run {saved.load.run_id}"
+            raise StateCorrupt(fault, fix=repair, key=key)
         return saved
 
     def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
@@ -275,9 +268,8 @@ class Ledger:
                 fix="Choose larger chunks, or replay fewer partitions at a time",
             )
         key = self.replay_key(saved, request)
-        self._store.put(
-            key, value, f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.load.run_id}"[:500]
-        )
+        said = f"Tidegate: replay of {self.pipeline}, {len(saved.chunks)} chunks, run {saved.load.run_id}"[:500]
+        self._store.put(key, value, said)
         finished_s = saved.planned_at_ms // 1000 - RUNNING_S
         for old in listing.replays[: max(0, len(listing.replays) + 1 - keep)]:
             if old.at_s < finished_s:
