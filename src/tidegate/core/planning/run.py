@@ -182,7 +182,7 @@ def _restore(ledger: Ledger, belief: Belief) -> None:
     """Save again what was overwritten or deleted: a cursor that was put back, a run's range that was pruned."""
     if belief.caught_up_from is not None:
         ledger.save_cursor(belief.cursor)
-    if belief.saved is not None and belief.origin == "own" and belief.new:
+    if belief.saved is not None and belief.pruned:
         ledger.save_range(belief.saved)
 
 

@@ -52,8 +52,8 @@ class Belief:
         origin: `own` from an earlier try of this run, or `adopted` from the run that planned it.
         key: of the range as it is saved, or, where it was pruned, as it has to be saved.
         redo: whether the batch of an own range is committed: this run loads it again.
-        new: whether `saved` is not a saved value yet, and has to be written.
-        landed: whether the table holds all of `saved`.
+        pruned: whether `saved` is not saved any more, and has to be written again.
+        needs_log: whether the log has to hold `saved`: not where the table holds it already, and it is not loaded again.
         create: whether the load may create the table: only where no batch has written to it, or an operator has accepted
             that it is gone.
     """
@@ -66,14 +66,9 @@ class Belief:
     origin: Literal["own", "adopted"] = "own"
     key: str = ""
     redo: bool = False
-    new: bool = False
-    landed: bool = False
+    pruned: bool = False
+    needs_log: bool = False
     create: bool = True
-
-    @property
-    def needs_log(self) -> bool:
-        """Whether the log has to hold `saved`: not where the table holds it already, and it is not loaded again."""
-        return self.saved is not None and bool(self.saved.load.nonempty) and (self.redo or not self.landed)
 
 
 def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Belief:
@@ -97,14 +92,14 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
         raise missing.lost_by(pipeline.name, pipeline.sink.table)
     create = cursor.receipt is None or bool(accepted and accepted.creates)
     if own is not None:
-        saved = evidence.range_at(own.key)
-        redo = own.seq <= cursor.seq
-        belief = Belief(cursor, caught_up_from, accepted=accepted, saved=saved, key=own.key, redo=redo, create=create)
-        return replace(belief, landed=not belief.redo and has_landed(evidence, saved))
+        saved, redo = evidence.range_at(own.key), own.seq <= cursor.seq
+        known = Belief(cursor, caught_up_from, accepted=accepted, create=create)
+        return replace(known, saved=saved, key=own.key, redo=redo, needs_log=_needs_log(evidence, saved, redo=redo))
     forgotten = forgotten_range(evidence, cursor, run_id, ran_at_ms)
     if forgotten is not None:
         key = range_key(pipeline.name, forgotten.load.seq, run_id)
-        return Belief(cursor, saved=forgotten, key=key, redo=True, new=True, landed=True, create=False)
+        needs_log = bool(forgotten.load.nonempty)
+        return Belief(cursor, saved=forgotten, key=key, redo=True, pruned=True, needs_log=needs_log, create=False)
     check_cursor(evidence)
     pending = pending_range(evidence, cursor)
     check_not_passed(evidence, cursor, pending)
@@ -117,8 +112,7 @@ def believe(evidence: Evidence, run_id: str, ran_at_ms: int | None = None) -> Be
         saved=pending.adopted_by(run_id),
         origin="adopted",
         key=range_key(pipeline.name, pending.load.seq, pending.load.run_id),
-        new=True,
-        landed=has_landed(evidence, pending),
+        needs_log=_needs_log(evidence, pending),
         create=create,
     )
 
@@ -199,19 +193,16 @@ def check_cursor(evidence: Evidence) -> None:
 
     Raises StateCorrupt: it is elsewhere.
     """
-    cursor, name = evidence.cursor, evidence.pipeline.name
+    cursor = evidence.cursor
     plans = evidence.ranges_of(cursor.seq)
     if not plans or any(_is_at(cursor, plan.after) for plan in plans):
         return
-    task = task_properties(name, cursor.seq)
+    task = task_properties(cursor.pipeline, cursor.seq)
     if any(r.load.after and _is_at(cursor, r.load.after) for r in evidence.receipts if r.load.task == task):
         return
-    raise StateCorrupt(
-        f"{cursor_key(name)}: the cursor does not match the end of batch {cursor.seq}, so records would be skipped or read "
-        f"twice: {some(_differences(cursor, plans[0].after))}",
-        fix=REPAIR.format(pipeline=name),
-        key=cursor_key(name),
-    )
+    differs = some(_differences(cursor, plans[0].after))
+    fault = f"the cursor does not match the end of batch {cursor.seq}, so records would be skipped or read twice: {differs}"
+    raise _unbelievable(cursor, fault)
 
 
 def _is_at(cursor: Cursor, position: Position) -> bool:
@@ -233,16 +224,20 @@ def check_not_passed(evidence: Evidence, cursor: Cursor, pending: SavedRange | N
 
     Raises StateCorrupt: the table holds a later batch than the cursor and the pending range.
     """
-    name = evidence.pipeline.name
-    reached = evidence.history.reached(name)
+    reached = evidence.history.reached(cursor.pipeline)
     last = cursor.seq if pending is None else pending.load.seq
     if reached is not None and (reached[0] > cursor.generation or reached[1] > last):
-        raise StateCorrupt(
-            f"{cursor_key(name)}: the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds "
-            f"batch {reached[1]} (generation {reached[0]}), for which there is no pending range",
-            fix=REPAIR.format(pipeline=name),
-            key=cursor_key(name),
+        raise _unbelievable(
+            cursor,
+            f"the cursor is at batch {cursor.seq} (generation {cursor.generation}), but the table holds batch {reached[1]} "
+            f"(generation {reached[0]}), for which there is no pending range",
         )
+
+
+def _unbelievable(cursor: Cursor, fault: str, key: str | None = None) -> StateCorrupt:
+    """The error of what is saved at a key; None: at the cursor's."""
+    key = key or cursor_key(cursor.pipeline)
+    return StateCorrupt(f"{key}: {fault}", fix=REPAIR.format(pipeline=cursor.pipeline), key=key)
 
 
 def caught_up(evidence: Evidence) -> Cursor:
@@ -265,12 +260,8 @@ def caught_up(evidence: Evidence) -> Cursor:
                 break
         else:
             check_cursor(evidence)
-            raise StateCorrupt(
-                f"{last.key}: batch {last.seq} is saved, but the cursor is at batch {cursor.seq}, and the table's commits do "
-                "not continue from that batch",
-                fix=REPAIR.format(pipeline=evidence.pipeline.name),
-                key=last.key,
-            )
+            at = f"the cursor is at batch {cursor.seq}, and the table's commits do not continue from that batch"
+            raise _unbelievable(cursor, f"batch {last.seq} is saved, but {at}", last.key)
     return cursor
 
 
@@ -350,9 +341,9 @@ def forgotten_range(evidence: Evidence, cursor: Cursor, run_id: str, ran_at_ms: 
     )
 
 
-def has_landed(evidence: Evidence, saved: SavedRange) -> bool:
-    """Whether the table holds all of a saved range that holds offsets; for one without any, no receipt is read."""
-    return bool(saved.load.nonempty) and landed(evidence.pipeline, saved, evidence.receipts) is not None
+def _needs_log(evidence: Evidence, saved: SavedRange, *, redo: bool = False) -> bool:
+    """As of a `Belief`; of a range without offsets, and of one that is loaded again, no receipt is read."""
+    return bool(saved.load.nonempty) and (redo or landed(evidence.pipeline, saved, evidence.receipts) is None)
 
 
 def landed(pipeline: Pipeline, saved: SavedRange, receipts: Sequence[Receipt]) -> Receipt | None:
