@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.listeners import hookimpl
@@ -30,6 +31,7 @@ from tidegate.core.state.ledger import cursor_from, cursor_key
 
 if TYPE_CHECKING:
     from airflow.models.dagrun import DagRun
+    from airflow.models.taskinstance import TaskInstance
     from sqlalchemy.orm import Session
 
 XCOM_KEY, FAILURE_KEY = "tidegate_note", "tidegate_failure"
@@ -75,8 +77,10 @@ def write_note(dag_run: DagRun, msg: str) -> None:
     from sqlalchemy.orm import object_session  # noqa: PLC0415 - the metadata database, which only servers have
 
     try:
-        session = object_session(dag_run)
-        if session is None or _is_a_persons(dag_run) or declared.declared_by(dag_run, session) is None:
+        session, written = object_session(dag_run), dag_run.dag_run_note
+        # Airflow keeps who wrote a note; this listener is nobody
+        of_a_person = written is not None and bool(written.content) and written.user_id is not None
+        if session is None or of_a_person or declared.declared_by(dag_run, session) is None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
@@ -107,12 +111,6 @@ def send_metrics(dag_run: DagRun) -> None:
             metrics.replay_failed(of.pipeline)
     except Exception:
         log.exception("run %s sends no metrics", dag_run.run_id)
-
-
-def _is_a_persons(dag_run: DagRun) -> bool:
-    """Airflow keeps who wrote a note; this listener is nobody."""
-    written = dag_run.dag_run_note
-    return written is not None and bool(written.content) and written.user_id is not None
 
 
 class _Tasks:
@@ -150,16 +148,18 @@ class _Tasks:
 
         Airflow skips what has not run in a run that is marked, and looks at the last task alone once some tasks are cleared.
         """
+        if self._run.state != "success":
+            return False
+        states = {task.task_id: task.state for task in self._instances()}
+        judged = states.get("verify") == "success" and self.xcom("verify", "return_value") is not None
+        return "verify" in states and states.get("plan") == "success" and not judged
+
+    def _instances(self) -> Sequence[TaskInstance]:
         from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
         from sqlalchemy import select  # noqa: PLC0415
 
-        if self._run.state != "success":
-            return False
         of_run = TaskInstance.dag_id == self._run.dag_id, TaskInstance.run_id == self._run.run_id
-        found = self._session.scalars(select(TaskInstance).where(*of_run, TaskInstance.task_id.in_(("plan", "verify"))))
-        states = {task.task_id: task.state for task in found}
-        judged = states.get("verify") == "success" and self.xcom("verify", "return_value") is not None
-        return "verify" in states and states.get("plan") == "success" and not judged
+        return self._session.scalars(select(TaskInstance).where(*of_run)).all()
 
     @property
     def _is_maintenance(self) -> bool:
@@ -172,12 +172,7 @@ class _Tasks:
 
     def failure(self, *, timed_out: bool) -> str:
         """What failed first, how to fix it, and what the next run does."""
-        from airflow.models.taskinstance import TaskInstance  # noqa: PLC0415 - as above
-        from sqlalchemy import select  # noqa: PLC0415
-
-        tasks = self._session.scalars(
-            select(TaskInstance).where(TaskInstance.dag_id == self._run.dag_id, TaskInstance.run_id == self._run.run_id)
-        ).all()
+        tasks = self._instances()
         order = {"plan": 0, "load": 1}
         ends = "skipped" if timed_out else "failed"
         ended = sorted((t for t in tasks if t.state == ends), key=lambda t: (order.get(t.task_id, 2), t.map_index))

@@ -128,7 +128,10 @@ class SubmitRunner:
         answer, failure, seconds = self._answer(job)
         if answer is not None:
             return LoadResult.from_json(answer)
-        result = self._by_receipt(job, seconds) if failure is None else None
+        result = None
+        if failure is None:
+            self.log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
+            result = self._found(job, {"submit": round(seconds, 4)})
         if result is None:
             raise _without_answer(failure, "whether its commit landed is looked up by the next try") from failure
         return result
@@ -159,10 +162,6 @@ class SubmitRunner:
         if answer is not None and "error" in answer:
             raise TidegateError.from_dict(answer["error"]) from failure
         return answer, failure, seconds
-
-    def _by_receipt(self, job: LoadJob, seconds: float) -> LoadResult | None:
-        self.log.info("the driver ended well, and its answer is not here: looking for its receipt in %s", job.table)
-        return self._found(job, {"submit": round(seconds, 4)})
 
     def _found(self, job: LoadJob, seconds: Mapping[str, float]) -> LoadResult | None:
         # in the table's own snapshots: the driver has just found it there, or written it

@@ -101,6 +101,7 @@ class PageSource:
         # the schedule does not wait for a backfill
         ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
         active = active_run(ran)
+        plans, _ = self._plans.of(declared.pipeline, state.listing, most=SPARKLINE)
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
         if lag is not None and lag.value is not None:
             behind |= {"lag": total_lag(lag.value), "lag_at_ms": lag.at_ms}
@@ -112,15 +113,11 @@ class PageSource:
             interval_s=declared.interval_s,
             paused=of.paused,
             faults=tuple(state.faults),
-            lag_points=self._lag_points(declared.pipeline, state.listing),
+            lag_points=tuple(plan.lag for plan in reversed(plans) if plan.lag is not None),
             waiting=None if active is None else self._waiting(declared, active.run_id),
             file_error=file_error,
             **behind,
         )
-
-    def _lag_points(self, pipeline: str, listing: Listing) -> tuple[int, ...]:
-        plans, _ = self._plans.of(pipeline, listing, most=SPARKLINE)
-        return tuple(plan.lag for plan in reversed(plans) if plan.lag is not None)
 
     @staticmethod
     def _waiting(of: Declared, run_id: str) -> str | None:

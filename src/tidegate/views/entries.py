@@ -30,6 +30,15 @@ class BatchState(StrEnum):
     COMMITTED = "committed"
 
 
+def state_of(*, saved: bool, landed: bool, committed: bool) -> BatchState:
+    """Of a batch whose range a Variable holds, whose receipt the table holds, and past which the cursor has moved."""
+    if committed:
+        return BatchState.COMMITTED
+    if landed:
+        return BatchState.LOADED
+    return BatchState.PLANNED if saved else BatchState.NEW
+
+
 @dataclass(frozen=True)
 class Loads:
     """The commits of a pipeline's loads, the oldest first, each with the number of its batch; None for a replay's."""
@@ -218,8 +227,7 @@ def entries(
     batches = []
     for seq in seqs:
         planned, landed = plans.get(seq, []), loads.get((None, seq), [])
-        state = BatchState.LOADED if landed else BatchState.PLANNED
-        state = BatchState.COMMITTED if seq <= cursor.seq else state
+        state = state_of(saved=bool(planned), landed=bool(landed), committed=seq <= cursor.seq)
         batches.append(_entry(seq, planned, landed, state, who))
     chunks = [_entry(seq, [], of, BatchState.LOADED, who) for (replay, seq), of in loads.items() if replay is not None]
     return batches + chunks

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from tidegate.core.config.names import BACKFILL, BACKFILL_RUN, REPLAY_DAG
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.ranges import OffsetRange, common, total_count
+from tidegate.core.model.watermarks import other_topics
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound
 from tidegate.core.rates.policy import is_number
@@ -139,7 +140,8 @@ def batch_of(
     """
     seq, why, ranges = saved.load.seq, saved.why, saved.load.ranges
     (entry,) = entries([saved], (r for r in receipts if r.load.replay is None and r.load.seq == seq), cursor, who)
-    again = [r for r in receipts if r.load.replay is not None and _same_topics(r, saved)]
+    # no topic was deleted and created again between the two
+    again = [r for r in receipts if r.load.replay is not None and not other_topics(saved.load.topic_ids, r.load.topic_ids)]
     replays = tuple(_replay(r, offsets) for r in again if (offsets := common(r.load.ranges, ranges)))
     reasons = {d.topic_partition: {"from_reason": d.from_reason, "until_reason": d.until_reason} for d in why.decisions}
     return Batch(
@@ -178,12 +180,6 @@ def _explained(saved: SavedRange, entry: Entry, load: LoadFigures | None, replay
     for replay in replays:
         offsets = f"{total_count(replay.partitions):,} of its offsets"
         yield f"{offsets} were loaded again by run {replay.run_id}, by {replay.transform}."
-
-
-def _same_topics(receipt: Receipt, saved: SavedRange) -> bool:
-    """Whether no topic was deleted and created again between the two."""
-    ids = receipt.load.topic_ids
-    return all(ids.get(topic, known) == known for topic, known in saved.load.topic_ids.items())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -106,8 +106,11 @@ def plan_batch(
     evidence = read_evidence(pipeline, store, sink, run_id=run_id, oldest=request.ran_at_ms is not None)
     belief = believe(evidence, run_id, request.ran_at_ms)
     ledger = Ledger(store, pipeline.name)
-    if save:  # before the brokers are asked, which may take long, or fail: this does not depend on them
-        _restore(ledger, belief)
+    # before the brokers are asked, which may take long, or fail: what was overwritten or deleted does not depend on them
+    if save and belief.caught_up_from is not None:
+        ledger.save_cursor(belief.cursor)
+    if save and belief.saved is not None and belief.pruned:
+        ledger.save_range(belief.saved)
     if belief.saved is None:
         watermarks, policy = read_log(pipeline.source, belief.cursor, brokers)
         decided = _new_range(pipeline, run_id, request, belief, watermarks, policy, now_ms)
@@ -176,14 +179,6 @@ def _check_in_time(ledger: Ledger, saved: SavedRange, key: str, sink: SinkReader
         fix="No action needed: another try of the same run, or another run, has loaded the batch",
         seq=cursor.seq,
     )
-
-
-def _restore(ledger: Ledger, belief: Belief) -> None:
-    """Save again what was overwritten or deleted: a cursor that was put back, a run's range that was pruned."""
-    if belief.caught_up_from is not None:
-        ledger.save_cursor(belief.cursor)
-    if belief.saved is not None and belief.pruned:
-        ledger.save_range(belief.saved)
 
 
 def _new_range(

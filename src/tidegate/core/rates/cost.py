@@ -188,7 +188,12 @@ def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float
         b: seconds of each record, where that is known already.
     """
     check_cost(a=a, b=b)
-    points = [_Point(t.records, t.run_ms / 1000, t.load_ms / 1000) for t in timings[-MOST_BATCHES:] if _measured(t)]
+    most_ms = 1000 * MOST_SECONDS
+    points = [
+        _Point(t.records, t.run_ms / 1000, t.load_ms / 1000)
+        for t in timings[-MOST_BATCHES:]
+        if 0 < t.records <= MOST_RECORDS and 0 < t.run_ms <= most_ms and t.load_ms <= most_ms
+    ]
     if not points:
         raise RequestError(
             "there is no batch with records whose time was measured",
@@ -249,11 +254,6 @@ class _Point:
     records: int
     run_s: float
     load_s: float
-
-
-def _measured(timing: BatchTiming) -> bool:
-    measured = 0 < timing.records <= MOST_RECORDS and 0 < timing.run_ms <= 1000 * MOST_SECONDS
-    return measured and timing.load_ms <= 1000 * MOST_SECONDS
 
 
 def _line(points: Sequence[_Point]) -> tuple[float, float] | None:

@@ -123,12 +123,6 @@ class BatchTiming:
         return asdict(self)
 
     @staticmethod
-    def from_row(row: object) -> BatchTiming | None:
-        """The timing whose `to_json` has these values, in order; None for anything else."""
-        names = [f.name for f in fields(BatchTiming)]
-        return BatchTiming.from_json(dict(zip(names, row, strict=False))) if isinstance(row, list) else None
-
-    @staticmethod
     def from_json(value: object) -> BatchTiming | None:
         """The inverse of `to_json`; None for anything else, since no batch depends on what an earlier one took."""
         try:

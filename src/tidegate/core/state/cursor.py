@@ -7,7 +7,7 @@ the next batch has `seq + 1`; `offsets` are the next offsets to read, one for ea
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
@@ -32,9 +32,14 @@ from tidegate.core.rates import BatchTiming
 
 REPAIR = "Run `tidegate ledger rebuild {pipeline}` to restore the cursor from the table's own history"
 TIMING = optional(form(BatchTiming.to_json, BatchTiming.from_json))
+ORDER = [f.name for f in fields(BatchTiming)]
 TIMINGS = form(
     lambda timings: [list(timing.to_json().values()) for timing in timings],
-    lambda rows: tuple(t for row in rows if (t := BatchTiming.from_row(row)) is not None) if isinstance(rows, list) else (),
+    lambda rows: tuple(
+        timing
+        for row in (rows if isinstance(rows, list) else ())
+        if isinstance(row, list) and (timing := BatchTiming.from_json(dict(zip(ORDER, row, strict=False))))
+    ),
 )
 COUNT = form(int, lambda value: value if is_whole(value) else 0)
 """A number that no batch depends on."""

@@ -229,17 +229,13 @@ def find_missing(
         if plan.load.nonempty and not other_topics(plan.load.topic_ids, cursor.at.topic_ids)
     }
     receipts = [of for r in history.receipts(cursor.pipeline) if (of := _of_same_topics(r, cursor, whole=by_batch))]
-    missing = _missing_batches(cursor, plans, receipts) if by_batch else _missing_offsets(cursor, receipts)
+    loaded = [r for receipt in receipts for r in receipt.load.ranges]
+    missing = _missing_batches(cursor, plans, receipts) if by_batch else without(_committed(cursor), loaded)
     left = without(missing, accepted)
     if not left:
         return None
     named = tuple(n for n, plan in sorted(batches.items()) if common(plan.load.nonempty, left))
     return Missing(ranges=left, batches=named, why=_why(history, cursor.receipt.committed_at_ms), by_batch=by_batch)
-
-
-def _missing_offsets(cursor: Cursor, receipts: Sequence[Receipt]) -> tuple[OffsetRange, ...]:
-    """What is committed and in no receipt."""
-    return without(_committed(cursor), [r for receipt in receipts for r in receipt.load.ranges])
 
 
 def _missing_batches(cursor: Cursor, plans: Sequence[SavedRange], receipts: Sequence[Receipt]) -> tuple[OffsetRange, ...]:
