@@ -54,11 +54,9 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
     """The DAGs of every pipeline and other file; one that is not valid becomes an import error of its own.
 
     A task's process, which reads the file for one DAG, makes those of one file: to make all takes 7 ms of CPU for each
-    pipeline. All files are read all the same, since they are judged beside each other, which takes 0.7 ms.
-
-    Args:
-        folder: the pipelines' YAML files. Those of other kinds are in folders beside it.
-        spark_jobs: folder of the transforms, and of the project's own `load_range.py` where it has one.
+    pipeline. All files are read all the same, since they are judged beside each other, which takes 0.7 ms. `folder` has the
+    pipelines' YAML files; those of other kinds are in folders beside it. `spark_jobs` has the transforms, and the project's own
+    `load_range.py` where there is one.
     """
     dags: dict[str, DAG] = {}
     pipelines = load_pipelines(folder)

@@ -33,14 +33,9 @@ USUAL_FACTOR, MOST_FACTOR = 3.0, 1000.0
 class Model:
     """The cost and the load of a pipeline.
 
-    Args:
-        interval_s: seconds between runs.
-        utilization: share of it that a run may take.
-        a: seconds of a run that do not depend on its records.
-        b: seconds of each record.
-        arrival_rate: records/s.
-        arrival_source: where that number comes from: given, the history, or half of what full runs load.
-        fit: of the history, where `a` or `b` comes from it.
+    A run of n records takes a + b * n seconds, and may take the share `utilization` of the interval. `arrival_rate` is in
+    records/s; `arrival_source` says where it comes from: given, the history, or half of what full runs load. `fit` is of the
+    history, where `a` or `b` comes from it.
     """
 
     interval_s: float
@@ -111,11 +106,8 @@ def outage(plant: Plant, *, since_s: float, until_s: float) -> Plant:
 class Experiment:
     """A plant, the time that is simulated, and when something happens to it.
 
-    Args:
-        plant: the pipeline, with what happens to it.
-        seconds: of virtual time.
-        event: what happens, as a sentence; None: nothing.
-        since_s, until_s: between which times.
+    `event` is what happens to the plant between `since_s` and `until_s`, as a sentence; None: nothing. `seconds` are of virtual
+    time.
     """
 
     plant: Plant

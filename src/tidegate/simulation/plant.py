@@ -43,10 +43,8 @@ COLUMNS = ("second", "records_per_s")
 class Steps:
     """A number such as an arrival rate or a cost: each value holds until the next one begins, the last one for ever.
 
-    Raises RequestError: the times do not begin with 0 or do not grow, or a number is negative or not finite.
-
-    Args:
-        values: (from second, value), in order, the first from 0.
+    The values are (from second, value), in order, the first from 0. Raises RequestError: the times do not begin with 0 or do
+    not grow, or a number is negative or not finite.
     """
 
     values: Sequence[tuple[float, float]]
@@ -199,18 +197,11 @@ class Trace:
 class Plant:
     """The modelled pipeline. Raises ConfigError, RequestError: an argument is out of its bounds.
 
-    Args:
-        interval_s: seconds between runs.
-        overhead_s: `a`, seconds of a run that do not depend on its records.
-        record_s: `b`, seconds of each record.
-        arrivals: records/s that are produced.
-        backlog: records that wait at the beginning.
-        noise: relative standard deviation of a run's time.
-        outages: (from second, until second) in which nothing can be committed: a run that meets one ends after it, or is not
-            started and skipped.
-        partitions: of the topic; records arrive in them in turn.
-        limits: the pipeline's own limits, beside the policy's bound.
-        catch_up: the next run starts at once when the last one has left records behind.
+    A run of n records takes `overhead_s` + `record_s` * n seconds, with `noise` as the relative standard deviation. `arrivals`
+    are records/s that are produced, in the partitions of a topic in turn, and `backlog` those that wait at the beginning. In
+    `outages` (from second, until second) nothing can be committed: a run that meets one ends after it, or is not started and
+    skipped. `limits` are the pipeline's own, beside the policy's bound. With `catch_up` the next run starts at once when the
+    last one has left records behind.
     """
 
     interval_s: float

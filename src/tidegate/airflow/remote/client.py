@@ -36,15 +36,9 @@ LOCKED_TIMEOUT_S = 60.0
 class RestClient:
     """One Airflow's REST API; paths begin after `/api/v2`. Close it, or use it in a `with`.
 
-    Raises PlatformError: the URL is not one, or the CA certificates that the environment names cannot be read.
-
-    Args:
-        url: where it is, with the path under which it is served, if any.
-        user: who logs in. password: theirs.
-        token: a bearer token instead, for auth managers that give none for a password.
-        timeout_s: seconds that an answer may take.
-        transport: instead of the network.
-        tell: hears that a request is repeated, which may take a minute.
+    `url` has the path under which it is served, if any. A `token` is for auth managers that give none for a password.
+    `transport` takes the place of the network. `tell` hears that a request is repeated, which may take a minute. Raises
+    PlatformError: the URL is not one, or the CA certificates that the environment names cannot be read.
     """
 
     def __init__(

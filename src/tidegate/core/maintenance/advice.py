@@ -23,11 +23,8 @@ GRACE_S = 2 * DAY_S
 class TableState:
     """What there is to maintain. None where the table does not count its files.
 
-    Attributes:
-        files: data files of the current state.
-        file_bytes: their size, together.
-        snapshots: those that the current state descends from, itself among them.
-        expirable: those of them that maintenance would expire.
+    `files` are the data files of the current state, and `file_bytes` their size together; `expirable` are those snapshots that
+    maintenance would expire.
     """
 
     files: int | None

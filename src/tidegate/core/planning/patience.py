@@ -35,13 +35,9 @@ def is_away(error: TidegateError) -> bool:
 class Patience:
     """How long one try waits for servers that are away; reports one line when a server goes, and one when it is back.
 
-    Args:
-        for_s: seconds, from the first absence; 0 does not wait.
-        tell: takes the lines.
-        clock: seconds that never go back.
-        sleep: waits for so many seconds; what it raises ends the waiting.
-        spread: jitter, from 0 to 1: tasks that wait for one server must not come back at the same instant.
-        show: takes what is waited for, and None when nothing is any more.
+    It waits `for_s` seconds from the first absence; 0 does not wait. `tell` takes the lines. `sleep` may end the waiting by
+    what it raises. `spread` is jitter, from 0 to 1: tasks that wait for one server must not come back at the same instant.
+    `show` takes what is waited for, and None when nothing is any more.
     """
 
     for_s: float

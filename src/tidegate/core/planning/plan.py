@@ -39,10 +39,8 @@ NAMED = 10
 class Beginning:
     """Where partitions are read for the first time.
 
-    Args:
-        at: a word, or the resolved offset of each partition (others: earliest).
-        reason: where resolved offsets came from.
-        of: partitions that this run is the first to read, and that begin there; all of them in a first run.
+    `at` is a word, or the resolved offset of each partition (others: earliest), and `reason` where resolved offsets came from.
+    `of` are the partitions that this run is the first to read, and that begin there; all of them in a first run.
     """
 
     at: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
@@ -58,18 +56,12 @@ class Beginning:
 class RangePolicy:
     """What a pipeline, a trigger and an operator ask of a plan. Absent limits do not limit.
 
-    Args:
-        limits: those of the pipeline's file, or what a trigger asks in their place. `max_bytes` counts by `record_bytes`;
-            before one is known, a batch probes. `max_records` is shared by lag (`share_limit`).
-        start: where a pipeline without a cursor begins.
-        on_deleted: what to do when a partition of the cursor is gone: stop, or retire it from the cursor.
-        until: exclusive ends that a trigger asked for; partitions it does not name are not read.
-        bound: of the batch, by a rate policy; shared by lag (`share_limit`), of a partition never below
-            `limits.min_rate_per_partition`.
-        record_bytes: the mean size of a record that was observed.
-        accepted: what an operator accepted for this batch.
-        left_out: partitions of the cursor that the pipeline's file does not name any more.
-        unread: what the brokers hold of them behind the cursor.
+    `limits` are those of the pipeline's file, or what a trigger asks in their place: `max_bytes` counts by `record_bytes`, the
+    mean size of a record that was observed (before one is known, a batch probes), and `max_records` is shared by lag
+    (`share_limit`). So is `bound`, a rate policy's, of a partition never below `limits.min_rate_per_partition`. `until` are
+    exclusive ends that a trigger asked for: partitions that it does not name are not read. `accepted` is what an operator
+    accepted for this batch. `left_out` are partitions of the cursor that the pipeline's file does not name any more, and
+    `unread` is what the brokers hold of them behind the cursor.
     """
 
     limits: Limits = field(default_factory=Limits)

@@ -44,18 +44,13 @@ KEEP_ROWS = "The rows stay as the old topic's records made them"
 class Belief:
     """What a plan goes on from.
 
-    Args:
-        cursor: how far the schedule is.
-        caught_up_from: the batch of a saved cursor that something had put back; `cursor` has to be written then.
-        accepted: what an operator accepted for the batch after the cursor.
-        saved: the range that this run has to read, if one is known already; its `run_id` is this run's.
-        origin: `own` from an earlier try of this run, or `adopted` from the run that planned it.
-        key: of the range as it is saved, or, where it was pruned, as it has to be saved.
-        redo: whether the batch of an own range is committed: this run loads it again.
-        pruned: whether `saved` is not saved any more, and has to be written again.
-        needs_log: whether the log has to hold `saved`: not where the table holds it already, and it is not loaded again.
-        create: whether the load may create the table: only where no batch has written to it, or an operator has accepted
-            that it is gone.
+    `cursor` is how far the schedule is, and `caught_up_from` the batch of a saved cursor that something had put back: `cursor`
+    has to be written then. `accepted` is what an operator accepted for the batch after it. `saved` is the range that this run
+    has to read, if one is known already, with this run's `run_id`: its `own` from an earlier try, or `adopted` from the run
+    that planned it. `key` is that of the range as it is saved, or, where it was `pruned`, as it has to be saved again. `redo`:
+    the batch of an own range is committed, and this run loads it again. `needs_log`: the log has to hold `saved`; not so where
+    the table holds it already, and it is not loaded again. `create`: the load may create the table, since no batch has written
+    to it, or an operator has accepted that it is gone.
     """
 
     cursor: Cursor

@@ -35,15 +35,8 @@ def full_batch(a: float, b: float, *, interval_s: float, utilization: float) -> 
 class Advice:
     """What an operator should know about the interval of a pipeline whose batches cost a + b * n seconds.
 
-    Raises RequestError: a, b or the backlog is out of its bounds. ConfigError: another argument is.
-
-    Args:
-        a: seconds of a run that do not depend on its records.
-        b: seconds of each record.
-        interval_s: seconds between runs.
-        arrival_rate: records/s.
-        utilization: share of the interval that a run may take.
-        backlog: records that wait.
+    `arrival_rate` is in records/s, `utilization` the share of the interval that a run may take, and `backlog` how many records
+    wait. Raises RequestError: a, b or the backlog is out of its bounds. ConfigError: another argument is.
     """
 
     a: float

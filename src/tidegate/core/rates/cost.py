@@ -148,12 +148,8 @@ MOST_DOUBT = 0.15
 class Fit:
     """The cost t = a + b * n of a pipeline's batches.
 
-    Args:
-        a: seconds of a run that do not depend on its records.
-        b: seconds of each record, above 0.
-        batches: how many batches it rests on.
-        separate: whether `a` and `b` are told apart, since the sizes differ enough or one of the two was given. Otherwise `a`
-            is what the runs spent outside their Spark jobs, which is the least that it can be.
+    It rests on so many `batches`. `separate`: `a` and `b` are told apart, since the sizes differ enough or one of the two was
+    given. Otherwise `a` is what the runs spent outside their Spark jobs, which is the least that it can be.
     """
 
     a: float

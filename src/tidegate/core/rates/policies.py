@@ -35,9 +35,7 @@ _COST = {f.name: f"cost_{f.name}" for f in fields(Cost)}
 class StaticPolicy(RatePolicy):
     """Every batch has the same bound. Raises ConfigError: an argument is out of its bounds.
 
-    Args:
-        interval_s: seconds between runs.
-        max_records: records of a batch; None: no bound.
+    `max_records` are those of a batch; None: no bound.
     """
 
     interval_s: float
@@ -65,10 +63,8 @@ class StaticPolicy(RatePolicy):
 class AimingPolicy(LearningPolicy):
     """A policy whose full runs are to take a share of the interval. Raises ConfigError: an argument is out of its bounds.
 
-    Args:
-        interval_s: seconds between runs.
-        utilization: share of the interval that a full run takes, above 0 and at most 1.
-        initial_records: the first bound; None: `INITIAL_RATE` for one interval.
+    `utilization` is the share of the interval that a full run takes, above 0 and at most 1, and `initial_records` the first
+    bound; None: `INITIAL_RATE` for one interval.
     """
 
     interval_s: float
