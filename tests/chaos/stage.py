@@ -198,7 +198,7 @@ class Stage:
     def pause(self, pipeline: str) -> None:
         """Let the pipeline end what it does, and no more."""
         with self.api() as api:
-            api.pause(pipeline)
+            api.patch(f"/dags/{pipeline}", {"is_paused": True})
 
     def generator(self, rate: int, seed: int) -> Generator:
         """A stream of `rate` records/s into the topic, to be used in a `with`."""

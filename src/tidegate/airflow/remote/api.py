@@ -68,10 +68,6 @@ class AirflowApi(RestClient):
         """Let the DAG's runs start."""
         self.patch(f"/dags/{_part(dag_id)}", {"is_paused": False})
 
-    def pause(self, dag_id: str) -> None:
-        """Keep the DAG's new runs from starting."""
-        self.patch(f"/dags/{_part(dag_id)}", {"is_paused": True})
-
     # ---- runs
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None, *, run_id: str | None = None) -> str:
@@ -131,10 +127,6 @@ class AirflowApi(RestClient):
             dag_id=dag_id,
             run_id=run_id,
         )
-
-    def clear(self, dag_id: str, run_id: str, *, only_failed: bool = False) -> None:
-        """Clear the tasks of a run, so that they run again."""
-        self.post(f"{_run(dag_id, run_id)}/clear", {"dry_run": False, "only_failed": only_failed})
 
     def task_instances(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
         """The tasks of a run: `task_id`, `state`, `try_number`, `start_date`, `end_date`, `duration`, ..."""
