@@ -35,18 +35,16 @@ def lineage_of(jobs: Sequence[LoadJob], results: Sequence[LoadResult]) -> Operat
     job = jobs[0]
     server = job.reading.kafka_options.get(BOOTSTRAP, "").split(",")[0].strip()
     catalog, _, table = job.table.partition(".")
-    output = OutputDataset(f"iceberg://{catalog}", table)
+    written: dict[str, Any] = {}
     if results:
         version = dataset_version_dataset.DatasetVersionDatasetFacet(datasetVersion=str(results[-1].receipt.snapshot))
         rows = sum(result.receipt.rows for result in results)
-        written = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
-        output = OutputDataset(
-            f"iceberg://{catalog}", table, facets={"version": version}, outputFacets={"outputStatistics": written}
-        )
+        statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(rowCount=rows)
+        written = {"facets": {"version": version}, "outputFacets": {"outputStatistics": statistics}}
     topics = sorted({r.topic for each in jobs for r in each.load.nonempty})
     return OperatorLineage(
         inputs=[Dataset(f"kafka://{server}", topic) for topic in topics],
-        outputs=[output],
+        outputs=[OutputDataset(f"iceberg://{catalog}", table, **written)],
         run_facets={"tidegate": _facet(jobs, results)},
     )
 

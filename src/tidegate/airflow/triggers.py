@@ -33,6 +33,7 @@ from tidegate.airflow.metrics import send
 from tidegate.airflow.store import asking_airflow
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Source
 from tidegate.core.model.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
+from tidegate.core.model.ranges import offsets_to_json
 from tidegate.core.model.times import utc
 from tidegate.core.planning.lag_trigger import ABSENT_S, FAULT_S, Due, Watch
 from tidegate.core.state.cursor import Cursor
@@ -158,15 +159,12 @@ class LagTrigger(BaseEventTrigger):
         watch = self._watch
         known = due.since_s is not None and math.isfinite(due.since_s)  # less than 0: before this machine was started
         most = sorted(watch.ends, key=watch.lag_of, reverse=True)[:MOST_ENDS]
-        ends: dict[str, dict[str, int]] = {}
-        for tp in sorted(most):
-            ends.setdefault(tp.topic, {})[str(tp.partition)] = watch.ends[tp]
         return {
             "pipeline": self.pipeline,
             "reason": due.reason,
             "lag": due.lag,
             "oldest": utc(int((time.time() - (now_s - due.since_s)) * 1000)) if known and due.since_s is not None else None,
-            "ends": ends,
+            "ends": offsets_to_json({tp: watch.ends[tp] for tp in most}),
         }
 
     def _send(self, **values: float) -> None:

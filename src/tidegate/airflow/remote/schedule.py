@@ -82,18 +82,13 @@ class Remote:
     """One Airflow from outside, with the brokers and the catalog that its pipelines name."""
 
     def __init__(self, api: AirflowApi, tell: Callable[[str], object] = str) -> None:
-        self._api = api
+        self.api = api
         self._tell = tell
         self.store = ApiStore(api)
 
-    @property
-    def api(self) -> AirflowApi:
-        """Airflow's REST API."""
-        return self._api
-
     def page(self, path: str) -> str | None:
         """As `AirflowApi.page`."""
-        return self._api.page(path)
+        return self.api.page(path)
 
     def reader(self, pipeline: Pipeline) -> SinkReader:
         """What reads the pipeline's table."""
@@ -122,7 +117,7 @@ class Remote:
 
     def runs(self, pipeline: str) -> list[dict[str, Any]]:
         """The pipeline's runs that Airflow knows, the oldest first; none where it has no such DAG."""
-        return [] if self._api.dag(pipeline) is None else self._api.dag_runs(pipeline)
+        return [] if self.api.dag(pipeline) is None else self.api.dag_runs(pipeline)
 
     def active_runs(self, pipeline: str) -> list[str]:
         """The pipeline's runs that are queued or running."""
@@ -135,7 +130,7 @@ class Remote:
             value, where = _json(os.environ[variable]), variable
             value = value.get("extra", {}) if isinstance(value, dict) else None
         else:
-            entry = self._api.find(f"/connections/{quote(connection, safe='')}")
+            entry = self.api.find(f"/connections/{quote(connection, safe='')}")
             if entry is None:
                 raise ConfigError(f"Airflow has no connection {connection}", fix="Add it under Admin > Connections")
             value, where = entry["extra"] or {}, f"connection {connection}"

@@ -47,7 +47,13 @@ def rename(
     if history.renamed.get(old) != new:
         moved = not left and cursor_key(new) in store.keys(cursor_key(new))  # the table is of a time before
         if not (moved and owned):
-            _check_old(old, table, saved=bool(left), loaded=owned or not history.exists)
+            if not left:
+                raise RequestError(
+                    f"there is no pipeline {old} to rename: it has no saved state",
+                    fix="Name the pipeline as its Variables do, whose keys begin with tidegate.<pipeline>.",
+                )
+            if history.exists and not owned:
+                raise RequestError(f"table {table} is not one of {old}", fix="Keep the former `sink.table` in the renamed file")
             _copy(old, new, left, store)
         move_owner(table, old, new)
     else:  # what is not there under the new name is another pipeline's, which has this name now
@@ -63,16 +69,6 @@ def _key(old: str, new: str, key: str) -> str:
 
 def _kind(key: str, pipeline: str) -> str:
     return key.removeprefix(f"tidegate.{pipeline}.").partition(".")[0]
-
-
-def _check_old(old: str, table: str, *, saved: bool, loaded: bool) -> None:
-    if not saved:
-        raise RequestError(
-            f"there is no pipeline {old} to rename: it has no saved state",
-            fix="Name the pipeline as its Variables do, whose keys begin with tidegate.<pipeline>.",
-        )
-    if not loaded:
-        raise RequestError(f"table {table} is not one of {old}", fix="Keep the former `sink.table` in the renamed file")
 
 
 def _copy(old: str, new: str, keys: list[str], store: StateStore) -> None:

@@ -148,12 +148,8 @@ class ReplayRequest:
             times=None if times == (None, None) else times,
             batches=read("batches", _batches, "12 or 12..18"),
             run_id=given.get("run"),
-            versions=given.get("versions"),
-            chunk_size=given.get("chunk_size"),
-            parallel=given.get("parallel"),
-            table=given.get("table"),
-            transform=given.get("transform"),
             accept_loss=bool(given.get("accept_loss")),
+            **{name: given.get(name) for name in ("versions", "chunk_size", "parallel", "table", "transform")},
         )
 
 

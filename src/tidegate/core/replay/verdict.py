@@ -59,16 +59,13 @@ class ReplayReport:
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
-        return {
+        return asdict(self) | {
             "records": offsets_to_json(self.records),
             "total": sum(self.records.values()),
-            "chunks": self.chunks,
-            "bytes": self.bytes,
             "seconds": None if self.seconds is None else round(self.seconds, 1),
             "run_seconds": None if self.run_seconds is None else round(self.run_seconds, 1),
             "lost": [str(r) for r in self.lost],
             "replaces": [asdict(r) for r in self.replaces],
-            "landed": self.landed,
         }
 
     def lines(self) -> list[str]:
