@@ -35,7 +35,7 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
 )
 from tidegate.airflow.operators.tasks import RetryWhatCanHeal
-from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params, replay_slots
+from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params
 from tidegate.beside import Stated, load_beside, loaded
 from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import LagSchedule, Maintenance, Pipeline
@@ -159,7 +159,8 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
 
     `sharing` pipelines share its pool, this one among them.
     """
-    slots = replay_slots(pipeline, sharing)
+    # one slot stays for the schedule, and pipelines that share the pool have equal parts of the others
+    slots = max(1, (pipeline.sink.slots - 1) // sharing)
     dag = _dag(
         pipeline,
         "replay",

@@ -52,16 +52,12 @@ def on_dag_run_running(dag_run: DagRun, msg: str) -> None:
 
 @hookimpl
 def on_dag_run_success(dag_run: DagRun, msg: str) -> None:
-    """Airflow calls this when a run succeeded."""
+    """Airflow calls this when a run succeeded, and by the other name when it failed."""
     write_note(dag_run, msg)
     send_metrics(dag_run)
 
 
-@hookimpl
-def on_dag_run_failed(dag_run: DagRun, msg: str) -> None:
-    """Airflow calls this when a run failed."""
-    write_note(dag_run, msg)
-    send_metrics(dag_run)
+on_dag_run_failed = on_dag_run_success
 
 
 @hookimpl

@@ -31,14 +31,6 @@ FLAG = [True, False]
 PAIRS = {"anyOf": [PAIR, {"type": "array", "items": PAIR, "minItems": 1}]}
 
 
-def replay_slots(pipeline: Pipeline, sharing: int) -> int:
-    """The most loads of all replays of a pipeline at the same time: one slot of the sink's pool stays for the schedule.
-
-    Pipelines that share a pool have equal parts of the others, and each at least one; `sharing` is how many they are.
-    """
-    return max(1, (pipeline.sink.slots - 1) // sharing)
-
-
 def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
     """The form's fields, in their order; `slots` is the most loads at the same time of all the pipeline's replays."""
     topics = pipeline.source.named or ("orders",)

@@ -28,11 +28,6 @@ from tidegate.core.state.receipt import Observed
 from tidegate.core.state.saved_range import SavedRange
 
 
-def hours_outlets(pipeline: Pipeline) -> list[Asset]:
-    """The asset of a pipeline's hours, as an outlet; none where its file does not announce them."""
-    return [Asset(name=pipeline.hours_asset)] if pipeline.announce else []
-
-
 def outlets_with(outlets: Iterable[Any], pipeline: Pipeline, hours: Sequence[str]) -> list[Any]:
     """A task's outlets; without the asset of hours where there is none to announce.
 

@@ -16,7 +16,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import metrics
 from tidegate.airflow.connections import kafka_settings
-from tidegate.airflow.operators.events import Announcing, hours_outlets, outlets_with, write_events
+from tidegate.airflow.operators.events import Announcing, outlets_with, write_events
 from tidegate.airflow.operators.tasks import SHOWN, Patient, broken, now_ms, plan_of, ports_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.names import CATCH_UP_RUN
@@ -56,7 +56,8 @@ class FinishOperator(Patient):
 
     def __init__(self, *, pipeline: Pipeline, replays: bool = False, **kwargs: Any) -> None:
         outlet = AssetAlias(name=pipeline.replay_dag) if replays else Asset(name=pipeline.sink.table)
-        super().__init__(pipeline=pipeline, outlets=[outlet, *hours_outlets(pipeline)], **kwargs)
+        of_hours = [Asset(name=pipeline.hours_asset)] if pipeline.announce else []
+        super().__init__(pipeline=pipeline, outlets=[outlet, *of_hours], **kwargs)
         self.replays = replays
         self._lines: list[str] = []
 

@@ -116,7 +116,9 @@ def restore(
     )
     rebuilt = _with_empty(rebuilt, before.all_ranges)
     gaps = _gaps(rebuilt, history, before)
-    forgotten = _forgotten(rebuilt, history, before)
+    # batches before the first one of the table's whole history, of which no saved range is left either
+    first, saved = rebuilt.ranges[0].load.seq if history.complete else 1, {plan.load.seq for plan in before.all_ranges}
+    forgotten = [seq for seq in range(1, first) if seq not in saved]
     refused = None if accept_gaps else _refusal(pipeline, gaps, forgotten)
     cursor = replace(Accepted(seq=rebuilt.cursor.seq, absent=gaps).applied_to(rebuilt.cursor), head=history.head)
     view = Restored(pipeline.name, cursor=cursor, batches=len(rebuilt.ranges), notes=rebuilt.notes, gaps=gaps, refused=refused)
@@ -146,13 +148,6 @@ def _gaps(rebuilt: Rebuilt, history: TableHistory, before: Readable) -> tuple[Of
 
     missing = find_missing(rebuilt.cursor, history, committed, lineage=False)
     return () if missing is None else missing.ranges
-
-
-def _forgotten(rebuilt: Rebuilt, history: TableHistory, before: Readable) -> list[int]:
-    """Batches before the first one of the table's whole history, of which no saved range is left either."""
-    first = rebuilt.ranges[0].load.seq if history.complete else 1
-    saved = {plan.load.seq for plan in before.all_ranges}
-    return [seq for seq in range(1, first) if seq not in saved]
 
 
 def _refusal(pipeline: Pipeline, gaps: Sequence[OffsetRange], forgotten: Sequence[int]) -> StateError | None:

@@ -252,7 +252,7 @@ def _landed_before(
     resumes: list[str] = []
     if past.pipeline.source.contiguous:
         return (), ()
-    for key in past.listing.replays_of(request.digest):
+    for key in (key for key in reversed(past.listing.replays) if key.request == request.digest):
         saved = past.ledger.saved_replay(key.key)
         if past_time(saved.planned_at_ms, now_ms) is None:
             break

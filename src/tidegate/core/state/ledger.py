@@ -132,10 +132,6 @@ class Listing:
         """The saved replay of a DAG run: the first, where two tries of its plan raced."""
         return next((r for r in self.replays if is_of_run(r.run, run_id)), None)
 
-    def replays_of(self, request: str) -> list[ReplayKey]:
-        """The saved replays of a request, by its digest, the newest first."""
-        return [r for r in reversed(self.replays) if r.request == request]
-
     def committed(self, seq: int) -> list[str]:
         """The keys of the batches up to `seq`, one for each batch."""
         return list({r.seq: r.key for r in self.ranges if r.seq <= seq}.values())
