@@ -35,6 +35,7 @@ class PidState:
     latest_error: float = -1.0
 
 
+@dataclass(eq=False)
 class PidRateEstimator:
     """Records/s that the next batch may take, from how fast the last one was and how long it waited.
 
@@ -53,31 +54,19 @@ class PidRateEstimator:
         state: what another estimator remembered (`state`).
     """
 
-    def __init__(
-        self,
-        batch_interval_ms: float,
-        proportional: float = 1.0,
-        integral: float = 0.2,
-        derivative: float = 0.0,
-        min_rate: float = MIN_RATE,
-        *,
-        state: PidState | None = None,
-    ) -> None:
-        for name, value, strict in (
-            ("batch_interval_ms", batch_interval_ms, True),
-            ("proportional", proportional, False),
-            ("integral", integral, False),
-            ("derivative", derivative, False),
-            ("min_rate", min_rate, True),
-        ):
+    batch_interval_ms: float
+    proportional: float = 1.0
+    integral: float = 0.2
+    derivative: float = 0.0
+    min_rate: float = MIN_RATE
+    _: KW_ONLY
+    state: PidState = PidState()
+
+    def __post_init__(self) -> None:
+        for name in ("batch_interval_ms", "proportional", "integral", "derivative", "min_rate"):
+            value, strict = getattr(self, name), name in ("batch_interval_ms", "min_rate")
             if not math.isfinite(value) or value < 0 or (strict and value == 0):
                 raise RequestError(f"{name}: expected a number {'above' if strict else 'from'} 0, got {value!r}")
-        self.batch_interval_ms = batch_interval_ms
-        self.proportional = proportional
-        self.integral = integral
-        self.derivative = derivative
-        self.min_rate = min_rate
-        self.state = state or PidState()
 
     def compute(self, time_ms: int, elements: int, processing_delay_ms: float, scheduling_delay_ms: float) -> float | None:
         """The new rate in records/s; None after the first valid call, which only measures, and where a call is skipped.
