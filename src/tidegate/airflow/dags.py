@@ -35,7 +35,7 @@ from tidegate.airflow.operators import (
     PlanReplayOperator,
 )
 from tidegate.airflow.operators.tasks import RetryWhatCanHeal
-from tidegate.airflow.replay_form import COUNT, OFFSET, replay_params
+from tidegate.airflow.replay_form import NUMBERED, OFFSET, count, flag, replay_params
 from tidegate.beside import Stated, load_beside, loaded
 from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import LagSchedule, Maintenance, Pipeline
@@ -204,14 +204,7 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
         max_active_tasks=1,
         dagrun_timeout=MAINTENANCE_LIMIT,  # a step that hangs would keep all later runs waiting
         is_paused_upon_creation=None if maintenance.schedule else False,  # without a schedule a run is always somebody's wish
-        params={
-            "dry_run": Param(
-                False,
-                enum=[True, False],
-                title="Dry run",
-                description="Change nothing. The run's log and note tell what there is to maintain.",
-            )
-        },
+        params={"dry_run": flag("Dry run", "Change nothing. The run's log and note tell what there is to maintain.")},
     )
     steps = maintenance.steps
     with dag:
@@ -255,11 +248,9 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
     topics = pipeline.source.named or ("orders",)
     example = {topics[0]: {"0": 1000}}
     return {
-        "max_records": Param(
-            None,
-            **COUNT,
-            title="Maximum records",
-            description=f"The most records that this run reads, shared between partitions by lag. "
+        "max_records": count(
+            "Maximum records",
+            "The most records that this run reads, shared between partitions by lag. "
             f"Empty: {'no limit' if usual is None else f'{usual:,}, the limit of the pipeline'}.",
         ),
         "until": Param(
@@ -268,7 +259,7 @@ def _params(pipeline: Pipeline) -> dict[str, Param]:
             title="Read until",
             description="Offset (exclusive) of each partition; partitions that are left out are not read. "
             f"Empty: up to the end of the log. Example: {json.dumps(example)}",
-            additionalProperties={"type": "object", "propertyNames": {"pattern": "^[0-9]+$"}, "additionalProperties": OFFSET},
+            additionalProperties={**NUMBERED, "additionalProperties": OFFSET},
         ),
     }
 

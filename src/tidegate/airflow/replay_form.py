@@ -23,12 +23,12 @@ TIME = r"^\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d+)?)?(Z|[+-]\d{2}:\d{2})?
 """Beside the format, which makes the form show a calendar: whether a format is checked depends on what is installed."""
 OFFSET: dict[str, Any] = {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
 """Kafka's offsets have 64 bits. Airflow's processes cannot pass a longer number to each other, and end of it."""
-COUNT: dict[str, Any] = {**OFFSET, "type": ["null", "integer"], "minimum": 1}
 BOUND = {**OFFSET, "type": ["integer", "null"]}
 PAIR = {"type": "array", "items": BOUND, "minItems": 2, "maxItems": 2}
-FLAG = [True, False]
-"""As strict as the type `boolean`, without a star."""
 PAIRS = {"anyOf": [PAIR, {"type": "array", "items": PAIR, "minItems": 1}]}
+NUMBERED: dict[str, Any] = {"type": "object", "propertyNames": {"pattern": "^[0-9]+$"}}
+"""By the number of a partition."""
+BY_PARTITION = {**NUMBERED, "additionalProperties": PAIRS, "minProperties": 1}
 
 
 def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
@@ -48,20 +48,7 @@ def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
             anyOf=[
                 {"type": "null"},
                 *PAIRS["anyOf"],
-                {
-                    "type": "object",
-                    "additionalProperties": {
-                        "anyOf": [
-                            *PAIRS["anyOf"],
-                            {
-                                "type": "object",
-                                "propertyNames": {"pattern": "^[0-9]+$"},
-                                "additionalProperties": PAIRS,
-                                "minProperties": 1,
-                            },
-                        ]
-                    },
-                },
+                {"type": "object", "additionalProperties": {"anyOf": [*PAIRS["anyOf"], BY_PARTITION]}},
             ],
         ),
         "from_time": _time("From time", "Replay from the first record with this timestamp or a later one."),
@@ -75,40 +62,38 @@ def replay_params(pipeline: Pipeline, slots: int) -> dict[str, Param]:
             "Rows of versions below `<2`, of one version `=3f9a0c12b7de`, of all others `!=3f9a0c12b7de`.",
             f"^{VERSIONS.pattern.replace('?P<how>', '').replace('?P<version>', '')}$",
         ),
-        "dry_run": Param(
-            False,
-            enum=FLAG,
+        "dry_run": flag("Dry run", "Change nothing. The run's log and note tell what would be read and replaced.", section=HOW),
+        "chunk_size": count(
+            "Chunk size",
+            f"Offsets of one load (approximate). Empty: {size:,}, or more where that makes over 1,000 chunks.",
             section=HOW,
-            title="Dry run",
-            description="Change nothing. The run's log and note tell what would be read and replaced.",
         ),
-        "chunk_size": Param(
-            None,
-            **COUNT,
-            section=HOW,
-            title="Chunk size",
-            description=f"Offsets of one load (approximate). Empty: {size:,}, or more where that makes over 1,000 chunks.",
-        ),
-        "parallel": Param(
-            None,
-            **COUNT,
-            section=HOW,
-            title="Parallel chunks",
-            description=f"The most loads of this replay at the same time. Empty: {slots}, which is "
+        "parallel": count(
+            "Parallel chunks",
+            f"The most loads of this replay at the same time. Empty: {slots}, which is "
             "also the most for all replays of this pipeline together.",
+            section=HOW,
         ),
         "table": _text("Table", f"A table for a trial. Empty: `{pipeline.sink.table}`.", f"^{TABLE.pattern}$", section=HOW),
         "transform": _text(
             "Transform", f"A transform for a trial. Empty: `{pipeline.transform}`.", f"^{TRANSFORM.pattern}$", section=HOW
         ),
-        "accept_loss": Param(
-            False,
-            enum=FLAG,
+        "accept_loss": flag(
+            "Accept loss",
+            "Leave out records that Kafka no longer retains; their rows stay. Otherwise the replay is refused.",
             section=HOW,
-            title="Accept loss",
-            description="Leave out records that Kafka no longer retains; their rows stay. Otherwise the replay is refused.",
         ),
     }
+
+
+def flag(title: str, description: str, **more: Any) -> Param:
+    """A switch, which is off; as strict as the type `boolean`, without a star."""
+    return Param(False, enum=[True, False], title=title, description=description, **more)
+
+
+def count(title: str, description: str, **more: Any) -> Param:
+    """A whole number from 1, or none."""
+    return Param(None, **{**OFFSET, "type": ["null", "integer"], "minimum": 1}, title=title, description=description, **more)
 
 
 def _time(title: str, description: str) -> Param:

@@ -23,18 +23,8 @@ VERSIONS = re.compile(r"(?P<how><|=|!=)\s*(?P<version>\S+)")
 HASH = re.compile(r"[0-9a-f]{12}")
 NUMBERS = re.compile(r"\d+(\.\d+)*")
 PARAMETERS = (
-    "offsets",
-    "from_time",
-    "until_time",
-    "batches",
-    "run",
-    "versions",
-    "dry_run",
-    "chunk_size",
-    "parallel",
-    "table",
-    "transform",
-    "accept_loss",
+    *("offsets", "from_time", "until_time", "batches", "run", "versions"),
+    *("dry_run", "chunk_size", "parallel", "table", "transform", "accept_loss"),
 )
 """The parameters that a trigger of a replay may have."""
 
