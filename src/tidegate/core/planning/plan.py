@@ -220,13 +220,12 @@ def expired_ranges(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[
 
 
 def _check_not_beyond(cursor: Cursor, watermarks: Watermarks, recreated: frozenset[str]) -> None:
-    beyond = {
-        tp: (offset, watermarks.latest[tp])
+    where = ", ".join(
+        f"{tp} at {offset}, log end {watermarks.latest[tp]}"
         for tp, offset in sorted(cursor.at.offsets.items())
         if tp.topic not in recreated and tp in watermarks.latest and offset > watermarks.latest[tp]
-    }
-    if beyond:
-        where = ", ".join(f"{tp} at {a}, log end {b}" for tp, (a, b) in beyond.items())
+    )
+    if where:
         raise CursorBeyondLog(
             f"the cursor of {cursor.pipeline} is beyond the end of the log: {where}",
             fix="The log was truncated, or another cluster answers at the same address: check the connection first",
@@ -262,8 +261,6 @@ def _starts(
 
 
 def _first(tp: TopicPartition, watermarks: Watermarks, policy: RangePolicy) -> tuple[int, FromReason]:
-    if policy.start.at == "earliest":
-        return watermarks.earliest[tp], "earliest"
     if policy.start.at == "latest":
         return watermarks.latest[tp], "latest"
     if isinstance(policy.start.at, Mapping) and tp in policy.start.at:

@@ -33,12 +33,11 @@ def check_interval(seconds: object) -> None:
     check_number("interval_s", seconds, most=MOST_SECONDS)
 
 
-def check_number(name: str, value: object, *, least: float = 0.0, most: float = math.inf, strict: bool = True) -> None:
-    """A finite number above `least` (`strict`) or from it, and at most `most`."""
-    in_bounds = is_number(value) and (value > least if strict else value >= least) and value <= most  # type: ignore[operator]
-    if not in_bounds:
+def check_number(name: str, value: object, *, most: float = math.inf, strict: bool = True) -> None:
+    """A finite number above 0 (`strict`) or from it, and at most `most`."""
+    if not is_number(value) or not (0 < value <= most if strict else 0 <= value <= most):  # type: ignore[operator]
         limit = "" if most == math.inf else f", at most {most:,.10g}"
-        expected = f"a number {'above' if strict else 'of at least'} {least:g}{limit}"
+        expected = f"a number {'above' if strict else 'of at least'} 0{limit}"
         raise ConfigError(f"{name}: expected {expected}, got {value!r}", fix=f"Set {name} to {expected}", setting=name)
 
 

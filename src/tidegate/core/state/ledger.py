@@ -142,7 +142,11 @@ class Listing:
 
 
 class Ledger:
-    """Reads and writes one pipeline's schedule through a `StateStore`."""
+    """Reads and writes one pipeline's schedule through a `StateStore`.
+
+    Each question raises StateUnavailable where the store does not answer, and StateCorrupt where what it holds is not what was
+    written.
+    """
 
     def __init__(self, store: StateStore, pipeline: str) -> None:
         self._store = store
@@ -159,7 +163,7 @@ class Ledger:
         return range_key(self.pipeline, seq, run_id)
 
     def listing(self) -> Listing:
-        """All that is saved of the pipeline, by one listing of keys. Raises StateUnavailable: the listing failed."""
+        """All that is saved of the pipeline, by one listing of keys."""
         ranges, accepted, replays, has_cursor = [], [], [], False
         for key in self._store.keys(self._prefix):
             rest = key.removeprefix(self._prefix)
@@ -174,18 +178,15 @@ class Ledger:
         return Listing(has_cursor, tuple(sorted(ranges)), accepted=tuple(sorted(accepted)), replays=tuple(sorted(replays)))
 
     def cursor(self) -> Cursor:
-        """The saved cursor; ask `listing` first whether there is one.
-
-        Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written.
-        """
+        """The saved cursor; ask `listing` first whether there is one."""
         return cursor_from(self._store.get(self.cursor_key), self.pipeline)
 
     def save_cursor(self, cursor: Cursor) -> None:
-        """Write the cursor. Raises StateUnavailable."""
+        """Write the cursor."""
         self._store.put(self.cursor_key, encode("cursor", cursor.to_json()), f"Tidegate: how far {self.pipeline} has come")
 
     def saved_range(self, key: str) -> SavedRange:
-        """The saved range at a key. Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written."""
+        """The saved range at a key."""
         repair = (
             f"Run `tidegate ledger rebuild {self.pipeline}` if its batch was loaded: the table's history restores it. "
             f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
@@ -197,14 +198,14 @@ class Ledger:
         return saved
 
     def save_range(self, saved: SavedRange) -> str:
-        """Write a range, before any work on it; returns its key. Raises StateUnavailable."""
+        """Write a range, before any work on it; returns its key."""
         key = self.range_key(saved.load.seq, saved.load.run_id)
         said = f"Tidegate: batch {saved.load.seq} of {self.pipeline}, run {saved.load.run_id}"[:500]
         self._store.put(key, encode("range", saved.to_json()), said)
         return key
 
     def delete(self, key: str) -> None:
-        """Remove one key. Raises StateUnavailable."""
+        """Remove one key."""
         self._store.delete(key)
 
     def accepted_key(self, seq: int) -> str:
@@ -212,18 +213,12 @@ class Ledger:
         return f"{self._prefix}accepted.{seq:010d}"
 
     def accepted(self, listing: Listing, cursor: Cursor) -> Accepted | None:
-        """What an operator accepted for the batch after the cursor; None where the listing has nothing of it.
-
-        Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written.
-        """
+        """What an operator accepted for the batch after the cursor; None where the listing has nothing of it."""
         accepted = self.accepted_for(cursor.seq + 1) if cursor.seq + 1 in listing.accepted else None
         return accepted if accepted and accepted.follows(cursor) else None
 
     def accepted_for(self, seq: int) -> Accepted:
-        """What an operator accepted for batch `seq`, which the listing has.
-
-        Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written.
-        """
+        """What an operator accepted for batch `seq`, which the listing has."""
         key = self.accepted_key(seq)
         repair = f"Delete the Variable {key} and accept again"
         accepted = self._read("accepted", key, repair, Accepted.from_json)
@@ -232,7 +227,7 @@ class Ledger:
         return accepted
 
     def save_accepted(self, accepted: Accepted) -> str:
-        """Write what an operator accepts; returns its key. Raises StateUnavailable."""
+        """Write what an operator accepts; returns its key."""
         key, said = self.accepted_key(accepted.seq), f"Tidegate: accepted for batch {accepted.seq} of {self.pipeline}"
         self._store.put(key, encode("accepted", accepted.to_json()), said)
         return key
@@ -242,7 +237,7 @@ class Ledger:
         return f"{self._prefix}replay.{saved.planned_at_ms // 1000:010d}.{request}.{run_key(saved.load.run_id)}"
 
     def saved_replay(self, key: str) -> SavedReplay:
-        """The saved replay at a key. Raises StateUnavailable: it cannot be read. StateCorrupt: it is not what was written."""
+        """The saved replay at a key."""
         repair = f"Delete the Variable {key} and trigger the replay again"
         saved = self._read("replay", key, repair, SavedReplay.from_json)
         if saved.load.pipeline != self.pipeline or not is_of_run(key, saved.load.run_id):
@@ -253,8 +248,8 @@ class Ledger:
     def save_replay(self, saved: SavedReplay, request: str, listing: Listing, *, keep: int) -> str:
         """Write a replay, before any work on it, and delete the oldest until `keep` are left; returns its key.
 
-        One that was planned within a week may still run, and stays. Raises StateUnavailable: it was maybe not written.
-        RequestError: the value is larger than a Variable should be; nothing is written.
+        One that was planned within a week may still run, and stays. Raises RequestError: the value is larger than a Variable
+        should be; nothing is written.
         """
         value = encode("replay", saved.to_json())
         if len(value) > MOST_BYTES:
@@ -277,8 +272,7 @@ class Ledger:
 
         The cursor is written first: what is planned by its generation is the only thing that can be committed from then on. A
         range that is there already stays, since its run owns it, unless another one is given for its batch: it is of an older
-        numbering. What the cursor has not committed goes, and what was accepted. Raises StateUnavailable: the store does not
-        answer; the same call can be made again.
+        numbering. What the cursor has not committed goes, and what was accepted. It can be done again.
         """
         self.save_cursor(cursor)
         given = {saved.load.seq: set(saved.load.nonempty) for saved in ranges}
@@ -304,10 +298,7 @@ class Ledger:
         return _parsed(kind, self._store.get(key), key, repair, parse)
 
     def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
-        """Delete the oldest committed ranges until `keep` are left, and what was accepted for committed batches.
-
-        Returns how many ranges went. Raises StateUnavailable.
-        """
+        """Delete the oldest committed ranges until `keep` are left, and what was accepted for them; returns how many ranges."""
         for seq in listing.accepted:
             if seq <= committed:
                 self._store.delete(self.accepted_key(seq))
