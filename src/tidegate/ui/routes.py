@@ -33,7 +33,7 @@ from tidegate.ui import BUNDLE
 from tidegate.ui.database import KnownDag, file_errors, receiver_slots, slots
 from tidegate.ui.reading import LOGIN, Frame, PageSource
 from tidegate.views.overview import crowding, dead_servers
-from tidegate.views.pages import MapAnswer, PipelinesAnswer, RunAnswer, encode
+from tidegate.views.pages import MapAnswer, PipelinesAnswer, encode
 
 THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""
@@ -157,7 +157,7 @@ async def ranges(
     """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
 
     def ask() -> MapAnswer:
-        replays = _may_see_replays(user, of)
+        replays = _may_see_runs(user, of.replay_dag)
         return source.range_map(of, frame, batches=batches, before=before, axis=axis, replays=replays)
 
     return await _apart(request, of.connection, ask)
@@ -166,17 +166,14 @@ async def ranges(
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
 async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: TheSource, seq: int) -> Response:
     """One batch in full; null where nothing is saved of it."""
-    return await _apart(request, of.connection, lambda: source.batch(of, seq, replays=_may_see_replays(user, of)))
+    return await _apart(request, of.connection, lambda: source.batch(of, seq, replays=_may_see_runs(user, of.replay_dag)))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
 async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> Response:
     """What a DAG run read: its batch, its replay, or why there is neither."""
-
-    def ask() -> RunAnswer:
-        return source.run(dag_id, of, run_id, replays=_may_see_replays(user, of))
-
-    return await _apart(request, of.connection, ask)
+    ask = partial(source.run, dag_id, of, run_id)
+    return await _apart(request, of.connection, lambda: ask(replays=_may_see_runs(user, of.replay_dag)))
 
 
 @router.get("/api/dags/{dag_id}/history", dependencies=[MayRead])
@@ -218,10 +215,6 @@ def _may_see_runs(user: BaseUser, dag_id: str) -> bool:
     return get_auth_manager().is_authorized_dag(
         method="GET", access_entity=DagAccessEntity.RUN, details=DagDetails(id=dag_id), user=user
     )
-
-
-def _may_see_replays(user: BaseUser, of: Declared) -> bool:
-    return _may_see_runs(user, of.replay_dag)
 
 
 def _refuse(_request: Request, error: Exception) -> Response:

@@ -165,15 +165,12 @@ class Cursor(Numbered, Record):
     pace: Pace = field(default_factory=Pace, metadata=held(Pace))
 
     def __post_init__(self) -> None:
+        fix = REPAIR.format(pipeline=self.pipeline)
         if not is_whole(self.seq):
-            raise StateCorrupt(
-                f"a cursor's seq is a whole number from 0, not {self.seq!r}", fix=REPAIR.format(pipeline=self.pipeline)
-            )
+            raise StateCorrupt(f"a cursor's seq is a whole number from 0, not {self.seq!r}", fix=fix)
         for tp, offset in self.at.offsets.items():
             if not is_whole(offset):
-                raise StateCorrupt(
-                    f"the cursor of {tp} is {offset!r}, not an offset", fix=REPAIR.format(pipeline=self.pipeline)
-                )
+                raise StateCorrupt(f"the cursor of {tp} is {offset!r}, not an offset", fix=fix)
 
     @property
     def last(self) -> tuple[int | None, ...]:
