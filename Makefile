@@ -123,7 +123,6 @@ bench: jars bundle ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.throughput
 	$(BIN)/python -m tests.bench.growth
 	$(BIN)/python -m tests.bench.rate_policies
-	$(BIN)/python -m tests.bench.chunks
 	$(BIN)/python -m tests.bench.dedupe
 	$(BIN)/python -m tests.bench.hours
 	$(BIN)/python -m tests.bench.lag_trigger

@@ -3,17 +3,13 @@
     python -m tests.bench.lag_trigger [--rounds 10] [--poll 2] [--idle 120]
 
 One embedded platform in a temporary folder, started and stopped here. The CPU is that of the triggerer's process that runs the
-triggers, without a trigger (for two minutes) and with that of a pipeline that is idle for `--idle` seconds. At last the longest
-that an event loop was not free while a poller asked a broker that answers nothing, within two minutes.
+triggers, without a trigger (for two minutes) and with that of a pipeline that is idle for `--idle` seconds.
 """
 
 from __future__ import annotations
 
-import asyncio
-import socket
 import statistics
 import time
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -24,9 +20,6 @@ from tests.bench.cli import run
 from tests.projects import copy_project, whole_platform, write_files
 from tests.topics import make_topic, write
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.config.pipeline import Source
-from tidegate.kafka.ends import watching
-from tidegate_local import sockets
 from tidegate_local.airflow import TRIGGERER
 from tidegate_local.platform import Platform
 
@@ -77,32 +70,6 @@ def crossings(api: AirflowApi, kafka: dict[str, str], rounds: int) -> list[float
     return taken
 
 
-async def longest_block(seconds: float) -> float:
-    """Seconds that an event loop was not free, beside a poller whose broker answers nothing."""
-    longest = 0.0
-    with socket.create_server((sockets.LOOPBACK, 0), backlog=100) as silent:
-        address = f"{sockets.LOOPBACK}:{silent.getsockname()[1]}"
-
-        async def settings() -> dict[str, str]:
-            return {"bootstrap.servers": address, "client.id": "bench"}
-
-        async def poll() -> None:
-            with watching("bench", settings, Source(pattern=".*"), 1.0) as user:
-                while True:
-                    await user.next()
-
-        task = asyncio.create_task(poll())
-        until = time.monotonic() + seconds
-        while time.monotonic() < until:
-            before = time.monotonic()
-            await asyncio.sleep(0.05)
-            longest = max(longest, time.monotonic() - before - 0.05)
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-    return longest
-
-
 def measure(rounds: int, poll_s: float, idle_s: float, folder: Path) -> dict[str, Any]:
     """All figures."""
     copy_project(folder)
@@ -131,7 +98,6 @@ def measure(rounds: int, poll_s: float, idle_s: float, folder: Path) -> dict[str
         "cpu_percent": {"no trigger": without, "idle trigger": idle, "trigger alone": idle - without},
         "idle_s": idle_s,
         "runs_while_idle": after - before,
-        "longest_block_s": asyncio.run(longest_block(min(idle_s, SHORT_S))),
     }
 
 

@@ -43,7 +43,6 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 LAYOUTS = {
     "origin": Layout(),
     "days": Layout(partition_by=("days(at)",)),
-    "days, sorted": Layout(partition_by=("days(at)",), sort_by=("customer",)),
 }
 TRANSFORM = """
 from tidegate import parse_json

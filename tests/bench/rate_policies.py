@@ -1,6 +1,6 @@
 """The bars of rate control, measured for each policy in virtual time; prints the tables that docs/rates.md sums up.
 
-    python -m tests.bench.rate_policies [--seeds 200] [--json]
+    python -m tests.bench.rate_policies [--seeds 200]
 
 All policies aim at 90 % of an interval of 60 s (`pid` gets nine tenths of its bound). A batch has settled when it and all
 later ones are within 25 % of the policy's own fixed point.
@@ -8,17 +8,13 @@ later ones are within 25 % of the policy's own fixed point.
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
-from tests.bench.cli import markdown
-from tidegate.core.rates import BatchTiming
-from tidegate.core.rates.advice import least_interval
-from tidegate.core.rates.policies import TargetPolicy
+from tests.bench.cli import markdown, run
 from tidegate.simulation import experiment
 from tidegate.simulation.experiment import BAND, overlong, policy_at
 from tidegate.simulation.plant import Plant, PlantBatch, Steps
@@ -87,13 +83,6 @@ def least(batches: Sequence[PlantBatch], size: float) -> float:
     return min(batch.records / size for batch in batches[2:])
 
 
-def warm(plant: Plant, overhead: float, name: str) -> dict[str, Any]:
-    """Settings with which a policy begins near its fixed point."""
-    if name in ("fixed_point", "target"):
-        return {"initial_records": int(best(overhead))}
-    return {"initial_rate": best(overhead) / T / RHO} if name == "pid" else {}
-
-
 def step(name: str, overhead: float, _seeds: int) -> Sequence[str]:
     """Down and back."""
     plant = experiment.step(saturated(overhead), since_s=DOWN * T, until_s=BACK * T)
@@ -115,32 +104,6 @@ def ramp(name: str, overhead: float, _seeds: int) -> Sequence[str]:
     cost = Steps.of(plant.record_s)
     sizes = [batch.records / best(overhead, cost.at(batch.started_s)) for batch in batches]
     return f"{min(sizes):.2f}", f"{max(batch.run_s for batch in batches) / T:.2f} T", str(overlong(batches, T))
-
-
-def first(name: str, overhead: float, _seeds: int) -> Sequence[str]:
-    size = 4 * best(overhead)
-    settings: dict[str, Any] = {"initial_records": int(size)}
-    if name in ("static", "pid"):
-        settings = {"max_records": int(size)} if name == "static" else {"initial_rate": size / T / RHO}
-    batches = simulate(name, saturated(overhead, backlog=int(2 * size)), 60, **settings)
-    return settled(batches, best(overhead)), str(overlong(batches, T))
-
-
-def burst(name: str, overhead: float, _seeds: int) -> Sequence[str]:
-    rate = 0.5 * best(overhead) / T
-    arrivals = Steps([(0.0, rate), (DOWN * T, 10 * best(overhead) / T), ((DOWN + 1) * T, rate)])
-    plant = Plant(T, overhead * T, record_s=B, arrivals=arrivals)
-    batches = part(simulate(name, plant, 120, **warm(plant, overhead, name)), DOWN + 1, 120)
-    drained = next(k for k, batch in enumerate(batches) if batch.records == batch.lag)
-    return f"{batches[0].records / best(overhead):.2f}", str(drained + 1), str(overlong(batches, T))
-
-
-def quiet(name: str, overhead: float, _seeds: int) -> Sequence[str]:
-    full, calm = 2 * best(overhead) / T, 1000 / T
-    rates = [(0.0, full), (30 * T, 0.0), (70 * T, calm), (90 * T, 10 * best(overhead) / T), (91 * T, calm)]
-    batches = part(simulate(name, Plant(T, overhead * T, record_s=B, arrivals=Steps(rates)), 150), 91, 150)
-    five = sum(batch.records for batch in batches[:5]) / 5 / best(overhead)
-    return f"{batches[0].records / best(overhead):.2f}", f"{five:.2f}", str(overlong(batches, T))
 
 
 def outage(name: str, overhead: float, _seeds: int) -> Sequence[str]:
@@ -177,24 +140,6 @@ def _undershoot(least_sizes: Sequence[float]) -> tuple[str, str]:
     return f"{median(least_sizes):.2f}", f"{sum(each < 0.75 for each in least_sizes) / len(least_sizes):.1%}"
 
 
-def stable(name: str, overhead: float, seeds: int) -> Sequence[str]:
-    """Only `target` has an estimate of its own."""
-    if name != "target":
-        return ("", "")
-    policy, rate = TargetPolicy(interval_s=T), 0.5 * best(overhead) / T
-    true = least_interval(overhead * T, B, arrival_rate=rate, utilization=RHO) or 0.0
-
-    def error(level: float, seed: int) -> float:
-        state = policy.start()
-        for k, batch in enumerate(saturated(overhead, noise=level).run(policy, 9 * T, seed=seed).batches, 1):
-            state = policy.observe(state, BatchTiming(batch.records, batch.bound, round(batch.run_s * 1000), 0, 0, k))
-        cost = policy.cost(state)
-        found = cost and least_interval(cost.a, cost.b, arrival_rate=rate, utilization=RHO)
-        return abs((found or 0.0) / true - 1)
-
-    return f"{error(0.0, 0):.0%}", f"{median(error(0.1, seed) for seed in range(seeds)):.0%}"
-
-
 SCENARIOS = (
     Scenario(
         "Each record costs three times as much from batch 30 to 60",
@@ -205,17 +150,6 @@ SCENARIOS = (
         "The cost grows to three times within 20 batches, and falls back",
         ("least size", "longest run", "longer than 1.25 T"),
         ramp,
-    ),
-    Scenario("The first batch is four times too large", ("settled after", "longer than 1.25 T"), first),
-    Scenario(
-        "Ten full batches arrive within one interval of half a load",
-        ("first batch", "batches until drained", "longer than 1.25 T"),
-        burst,
-    ),
-    Scenario(
-        "The same after twenty quiet batches of 1,000 records",
-        ("first batch", "mean of the first five", "longer than 1.25 T"),
-        quiet,
     ),
     Scenario(
         "An outage of an hour, half a load, forty batches behind",
@@ -235,38 +169,28 @@ SCENARIOS = (
         ),
         noise,
     ),
-    Scenario("Error of T_min after 8 batches, at half a load", ("no noise", "10 % noise (median)"), stable),
 )
 
 
-def tables(seeds: int) -> Iterable[tuple[str, list[dict[str, str]]]]:
-    """Each scenario, with a row for each overhead and policy that it shows something of."""
-    for scenario in SCENARIOS:
-        rows = []
-        for overhead in OVERHEADS:
-            for name in POLICIES:
-                figures = scenario.measure(name, overhead, seeds)
-                if any(figures):
-                    rows.append(
-                        {"a/T": f"{overhead:g}", "policy": f"`{name}`", **dict(zip(scenario.columns, figures, strict=True))}
-                    )
-        yield scenario.name.format(seeds=seeds), rows
+def measure(seeds: int, _: Path) -> dict[str, list[list[str]]]:
+    """Each scenario, with a row for each overhead and policy."""
+    return {
+        scenario.name.format(seeds=seeds): [
+            ["a/T", "policy", *scenario.columns],
+            *(
+                [f"{overhead:g}", f"`{name}`", *scenario.measure(name, overhead, seeds)]
+                for overhead in OVERHEADS
+                for name in POLICIES
+            ),
+        ]
+        for scenario in SCENARIOS
+    }
 
 
-def main() -> None:
-    """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--seeds", type=int, default=200)
-    parser.add_argument("--json", action="store_true")
-    asked = parser.parse_args()
-    found = dict(tables(asked.seeds))
-    if asked.json:
-        print(json.dumps(found))  # noqa: T201
-        return
-    for name, rows in found.items():
-        print(f"\n**{name}**\n")  # noqa: T201
-        print(markdown([list(rows[0]), *(list(row.values()) for row in rows)]))  # noqa: T201
+def tables(found: dict[str, list[list[str]]]) -> str:
+    """For a page."""
+    return "\n".join(f"\n**{name}**\n\n{markdown(rows)}" for name, rows in found.items())
 
 
 if __name__ == "__main__":
-    main()
+    run(__doc__, measure, show=tables, seeds=200)

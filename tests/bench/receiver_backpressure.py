@@ -82,15 +82,6 @@ class Flow:
     samples: list[Sample] = field(default_factory=list)
     held_s: float = 0.0
 
-    def longest_wait_s(self) -> float:
-        """The longest time between when as many records had been sent as later were in the log."""
-        longest, k = 0.0, 0
-        for sample in self.samples:
-            while self.samples[k].sent <= sample.landed and self.samples[k] is not sample:
-                k += 1
-            longest = max(longest, sample.second - self.samples[k].second)
-        return longest
-
     def worked_off_s(self) -> float | None:
         """From the begin of the burst until no more is open than at most before it, to a tenth; None: not by the end."""
         usual = 1.1 * max(sample.sent - sample.loaded for sample in self.samples if sample.second < SINCE_S)
@@ -104,11 +95,6 @@ FIGURES: Mapping[str, Callable[[Flow], str]] = {
     "of max_backlog": lambda of: f"{_most_lag(of) / MAX_BACKLOG:.2f}",
     "most at the senders, and on their way": lambda of: count(max(each.sent - each.landed for each in of.samples)),
     "held back": lambda of: duration(of.held_s),
-    "longest wait at a sender": lambda of: duration(of.longest_wait_s()),
-    # by Little's law
-    "mean delay until loaded": lambda of: duration(
-        sum(each.sent - each.loaded for each in of.samples) * SAMPLE_S / of.samples[-1].sent
-    ),
     "worked off after": lambda of: "past the end" if (took_s := of.worked_off_s()) is None else duration(took_s),
 }
 

@@ -2,8 +2,6 @@
 
     tcp    lines of 140 bytes, as fast as they are taken
     http   posts of ten records by so many connections, each after the answer to the one before
-    slow   a sender without a brake against a receiver with a rate: memory, and how long the sender was held back
-    away   the same while the broker is held for half a minute, then stopped for another: memory, and what is lost or repeated
     over   one lease after the other takes the port over, while one sender keeps its connection and one connects for each post:
            the longest time between two acknowledgements, and how many connects and requests have failed
 
@@ -21,7 +19,6 @@ import json
 import multiprocessing
 import resource
 import selectors
-import signal
 import socket
 import statistics
 import tempfile
@@ -38,7 +35,7 @@ from typing import Any, TypeAlias
 import psutil
 
 from tests.integration.private_broker import PrivateBroker, new_broker, running
-from tests.receivers import a_lease, values
+from tests.receivers import a_lease
 from tests.topics import make_topic
 from tidegate_receivers.config.receiver import Block, Rate
 from tidegate_receivers.runtime.receiver import RecordSource
@@ -46,19 +43,19 @@ from tidegate_receivers.runtime.sources import HttpSource, TcpServerSource
 from tidegate_receivers.runtime.supervisor import serve
 
 SPAWN = multiprocessing.get_context("spawn")
-HTTP, LINES = ("http", "over"), ("tcp", "away")
-"""The topics, by what is sent to them."""
+TOPICS = ("tcp", "http", "over")
+"""By what is measured; the first takes lines."""
 Sending: TypeAlias = Callable[[int], int]
 """Sends to a port; how many records."""
 
 
-def receive(pipe: Connection, kafka: dict[str, str], topic: str, rate: float | None, port: int = 0) -> None:
+def receive(pipe: Connection, kafka: dict[str, str], topic: str, port: int) -> None:
     """One instance in this process, until the pipe says so. The topic's name says what it takes."""
 
     async def run() -> dict[str, Any]:
-        source: HttpSource | TcpServerSource = HttpSource(port=port) if topic in HTTP else TcpServerSource()
+        source: HttpSource | TcpServerSource = TcpServerSource() if topic == "tcp" else HttpSource(port=port)
         stop = asyncio.Event()
-        lease = a_lease(topic, block=Block(), rate=Rate(rate))
+        lease = a_lease(topic, block=Block(), rate=Rate(None))
         task = asyncio.create_task(serve(source, lease, producer=kafka, stop=stop, tell=lambda _: None))
         while source.listening_on is None:  # noqa: ASYNC110 - it has no event
             await asyncio.sleep(0.01)
@@ -78,7 +75,6 @@ def receive(pipe: Connection, kafka: dict[str, str], topic: str, rate: float | N
             "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
             "records": report.records,
             "blocks": report.blocks,
-            "held_back_s": report.throttled_s,
         }
 
     pipe.send(asyncio.run(run()))
@@ -96,16 +92,6 @@ def push(port: int, lines: int) -> int:
         for _ in range(lines // 1000):
             connection.sendall(block)
     return lines // 1000 * 1000
-
-
-def push_for(port: int, seconds: float) -> int:
-    """Send numbered lines for so long, without a brake; how many went off."""
-    sent, until_s = 0, time.monotonic() + seconds
-    with socket.create_connection(("127.0.0.1", port)) as connection:
-        while time.monotonic() < until_s:
-            connection.sendall(b"".join(b"%0139d\n" % n for n in range(sent, sent + 100)))
-            sent += 100
-    return sent
 
 
 def post(port: int, posts: int, connections: int) -> int:
@@ -150,62 +136,33 @@ def cpu_s() -> float:
 
 
 @contextlib.contextmanager
-def receiving(own: PrivateBroker, topic: str, rate: float | None = None, port: int = 0) -> Iterator[tuple[Connection, int]]:
+def receiving(own: PrivateBroker, topic: str, port: int = 0) -> Iterator[tuple[Connection, int]]:
     """A receiver in a process: the pipe that takes how many records it has to have landed, and tells what it did; its port."""
     here, there = SPAWN.Pipe()
-    process = SPAWN.Process(target=receive, args=(there, {"bootstrap.servers": own.address()}, topic, rate, port))
+    process = SPAWN.Process(target=receive, args=(there, {"bootstrap.servers": own.address()}, topic, port))
     process.start()
     yield here, here.recv()
     process.join()
 
 
-def measure(own: PrivateBroker, topic: str, rate: float | None, send: Sending, meanwhile: Callable[[], None]) -> float:
+def measure(own: PrivateBroker, topic: str, send: Sending) -> float:
     """One receiver and its sender; records a second."""
-    broker = broker_process(own)
+    broker = psutil.Process(json.loads(own.server.pid_file.read_text())["pid"])
     before_s = sum(broker.cpu_times()[:2])
-    with receiving(own, topic, rate) as (receiver, port):
+    with receiving(own, topic) as (receiver, port):
         mine, theirs = SPAWN.Pipe()
         sender = SPAWN.Process(target=sending, args=(theirs, send, port))
         sender.start()
-        meanwhile()
         sent, sender_s = mine.recv()
-        receiver.send(0 if rate else sent)
+        receiver.send(sent)
         found = receiver.recv()
         sender.join()
     took_s = found.pop("took_s")
-    cpu = {"receiver": found.pop("cpu_s"), "sender": sender_s}
-    if broker.is_running():
-        cpu["broker"] = sum(broker.cpu_times()[:2]) - before_s
+    cpu = {"receiver": found.pop("cpu_s"), "sender": sender_s, "broker": sum(broker.cpu_times()[:2]) - before_s}
     each = {f"{name}_us_a_record": round(used_s / sent * 1e6, 1) for name, used_s in cpu.items()}
     shown = {name: round(value, 2) for name, value in found.items()}
-    print(f"{topic}{' slow' if rate else ''}: {sent} records in {took_s:.2f} s, {sent / took_s:.0f} records/s; {shown} {each}")  # noqa: T201
+    print(f"{topic}: {sent} records in {took_s:.2f} s, {sent / took_s:.0f} records/s; {shown} {each}")  # noqa: T201
     return float(sent / took_s)
-
-
-def broker_process(own: PrivateBroker) -> psutil.Process:
-    """It has another one after each start."""
-    return psutil.Process(json.loads(own.server.pid_file.read_text())["pid"])
-
-
-def away(own: PrivateBroker, seconds: float) -> float:
-    """The broker is held for half of the time, and stopped for the other half."""
-
-    def fail() -> None:
-        time.sleep(5)
-        process = broker_process(own)
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(seconds / 2)
-        process.send_signal(signal.SIGCONT)
-        time.sleep(5)
-        own.server.stop()
-        time.sleep(seconds / 2)
-        own.server.start()
-
-    rate = measure(own, "away", None, partial(push_for, seconds=seconds + 20), fail)
-    numbers = [int(value) for value in values({"bootstrap.servers": own.address()}, "away")]
-    lost, repeated = set(range(max(numbers) + 1)) - set(numbers), len(numbers) - len(set(numbers))
-    print(f"away: {len(lost)} lost, {repeated} repeated, in order: {numbers == sorted(numbers)}")  # noqa: T201
-    return rate
 
 
 def change_over(own: PrivateBroker, changes: int) -> float:
@@ -255,11 +212,10 @@ def post_until(port: int, stop: threading.Event, *, keeps: bool) -> tuple[float,
 def main() -> None:
     """Those that are named; all, where none is."""
     words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("--only", choices=["tcp", "http", "slow", "away", "over"], action="append")
+    words.add_argument("--only", choices=TOPICS, action="append")
     words.add_argument("--lines", type=int, default=1_000_000)
     words.add_argument("--posts", type=int, default=40_000)
     words.add_argument("--connections", type=int, default=64)
-    words.add_argument("--away", type=float, default=60.0, help="seconds")
     words.add_argument("--changes", type=int, default=10)
     words.add_argument("--rounds", type=int, default=1, help="of tcp and http; the first of several warms the broker's JVM")
     given = words.parse_args()
@@ -267,17 +223,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="tidegate-bench-") as folder:
         own = new_broker(Path(folder) / "own")
         with running(own):
-            for topic in (*HTTP, *LINES):
+            for topic in TOPICS:
                 make_topic({"bootstrap.servers": own.address()}, topic, 4)
             for topic, send in (("tcp", tcp), ("http", posts)):
                 if not given.only or topic in given.only:
-                    rates = [measure(own, topic, None, send, lambda: None) for _ in range(given.rounds)]
+                    rates = [measure(own, topic, send) for _ in range(given.rounds)]
                     counted = rates[1:] or rates
                     print(f"{topic}: median of {len(counted)}: {statistics.median(counted):.0f} records/s")  # noqa: T201
-            if not given.only or "slow" in given.only:
-                measure(own, "tcp", 5_000.0, partial(push_for, seconds=10.0), lambda: None)
-            if not given.only or "away" in given.only:
-                away(own, given.away)
             if not given.only or "over" in given.only:
                 change_over(own, given.changes)
 

@@ -169,7 +169,7 @@ def test_a_broker_that_swallows_packets_never_blocks_the_event_loop(black_hole: 
                 ]
                 for user in users * 2:
                     assert isinstance((await user.next()).error, BrokerUnavailable)
-        assert longest[0] < 1.0  # what blocks, blocks for two seconds; tests/bench/lag_trigger.py measures
+        assert longest[0] < 1.0  # what blocks, blocks for two seconds
 
     run(poll)
 
