@@ -32,7 +32,7 @@ from tidegate_local.sockets import choose_port
 from tidegate_local.topics import create_topic, produce_lines
 
 ORDERS = [b'{"id": 1, "item": "lamp", "price": 19.5}', b'{"id": 2, "item": "desk", "price": 120.0}', b"this is not JSON"]
-OF_OTHERS = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHONPATH", "TIDEGATE_", "UV_", "VIRTUAL_ENV")
+OF_OTHERS = ("AIRFLOW_", "SPARK_", "PYSPARK_", "PYICEBERG_", "PYTHON", "TIDEGATE_", "UV_", "VIRTUAL_ENV")
 
 
 def run(*command: object, cwd: Path, env: dict[str, str] | None = None) -> str:
