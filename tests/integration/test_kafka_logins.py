@@ -36,7 +36,7 @@ from tidegate.spark.kafka_source import read_ranges
 TOPIC = "guarded"
 RECORDS = 20
 USER, PASSWORD, WRONG = "alice", 'a"\\b;=', "hunter-2"
-AUDIENCE = "kafka"
+AUDIENCE, LOCK = "kafka", "pw12"
 LISTENERS = {
     "PASSWORD": "SASL_PLAINTEXT",
     "UNSECURED": "SASL_PLAINTEXT",
@@ -100,6 +100,8 @@ def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
         openssl("req", "-newkey", "rsa:2048", "-nodes", *request)
         signed = ("-CA", "ca", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names", "-out", name)
         openssl("x509", "-req", "-in", f"{name}.csr", *signed)
+    lock = ("-in", "client.key", "-out", "client.locked", "-passout", f"pass:{LOCK}")
+    openssl("pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", *lock)
     (folder / "server.pem").write_text((folder / "server.key").read_text() + (folder / "server").read_text())
     openssl("genrsa", "-out", "tokens.key", "2048")
     key = jwt.get_algorithm_by_name("RS256").prepare_key((folder / "tokens.key").read_text())
@@ -172,12 +174,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, pem: Path, token_url: str)
 
         login = {"sasl_username": USER, "sasl_password": PASSWORD}
         ca = {"ssl_ca_location": str(pem / "ca")}
-        oidc = {"client.id": USER, "client.secret": PASSWORD, "token.endpoint.url": token_url, "method": "oidc"}
+        oidc = {"client.id": USER, "client.secret": PASSWORD, "token.endpoint.url": token_url, "method": "oidc", "scope": "x"}
         unsecured = {"sasl_oauthbearer_config": f"principal={USER}", "enable_sasl_oauthbearer_unsecure_jwt": True}
         certificate = {"ssl_certificate_location": str(pem / "client"), "ssl_key_location": str(pem / "client.key")}
+        locked = {**certificate, "ssl_key_location": str(pem / "client.locked"), "ssl_key_password": LOCK}
         yield Guarded(
             {
-                "PLAIN": at("PASSWORD", sasl_mechanism="PLAIN", **login),
+                # a timeout that is longer than one of Java's own
+                "PLAIN": at("PASSWORD", sasl_mechanism="PLAIN", socket_timeout_ms=90_000, **login),
                 "SCRAM-SHA-256": at("PASSWORD", sasl_mechanism="SCRAM-SHA-256", **login),
                 "SCRAM-SHA-512": at("PASSWORD", sasl_mechanisms="SCRAM-SHA-512", **login),
                 "SCRAM over TLS": at("BOTH", sasl_mechanism="SCRAM-SHA-512", **login, **ca),
@@ -186,13 +190,14 @@ def guarded(tmp_path_factory: pytest.TempPathFactory, pem: Path, token_url: str)
                 "TLS": at("TLS", **ca),
                 "TLS, CA inline": at("TLS", ssl_ca_pem=(pem / "ca").read_text()),
                 "client certificate": at("MUTUAL", **ca, **certificate),
+                "encrypted key": at("MUTUAL", **ca, **locked),
             }
         )
 
 
 LOGINS = (
     *("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "SCRAM over TLS", "unsecured token"),
-    *("OIDC", "TLS", "TLS, CA inline", "client certificate"),
+    *("OIDC", "TLS", "TLS, CA inline", "client certificate", "encrypted key"),
 )
 
 
