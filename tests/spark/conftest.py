@@ -22,7 +22,7 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 import tidegate.spark.load
 import tidegate.testing.sinks
 from tests.records import changed, load_job
-from tests.spark.log import logged, rows_of
+from tests.spark.log import PLAIN, logged, rows_of
 from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
 from tidegate.core.config.sinks import KINDS
 from tidegate.core.model.ranges import OffsetRange
@@ -45,13 +45,6 @@ RECORDS = StructType(
 )
 HERE = Path(__file__).parent
 PARTS = "parts"
-PLAIN = """
-def plain(records):
-    rows = records.selectExpr("try_cast(get_json_object(string(value), '$.id') AS INT) AS id", "*")
-    raw, error = "if(id IS NULL, string(value), NULL) AS _raw", "if(id IS NULL, 'broken', NULL) AS _error"
-    return rows.selectExpr("id", "_kafka_topic", "_kafka_partition", "_kafka_offset", raw, error)
-"""
-"""A transform as `parse_json(records, "id INT")` is one, which takes Spark as long as all the rest of a small load."""
 TRANSFORMS = f'''
 from pyspark.sql import functions as F
 {PLAIN}

@@ -13,6 +13,14 @@ from pyspark.sql.types import StructType
 
 from tidegate.core.model.ranges import OffsetRange
 
+PLAIN = """
+def plain(records):
+    rows = records.selectExpr("try_cast(get_json_object(string(value), '$.id') AS INT) AS id", "*")
+    raw, error = "if(id IS NULL, string(value), NULL) AS _raw", "if(id IS NULL, 'broken', NULL) AS _error"
+    return rows.selectExpr("id", "_kafka_topic", "_kafka_partition", "_kafka_offset", raw, error)
+"""
+"""A transform as `parse_json(records, "id INT")` is one, which takes Spark as long as all the rest of a small load."""
+
 
 def logged(spark: SparkSession, r: OffsetRange, value: Column, parts: int = 1) -> DataFrame:
     """A record an offset, as `read_ranges` gives them, in so many tasks; `value` may be made of the offset, `id`."""

@@ -14,24 +14,19 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
-from tests.spark.log import logged
+from tests.spark.log import PLAIN, logged
 from tidegate.core.model.ranges import OffsetRange
 from tidegate_local.jars import ensure_jars
 
-SHAPES = '''
+SHAPES = f'''
 from pathlib import Path
 
 import psutil
 from pyspark import TaskContext
 from pyspark.sql import functions as F
-from tidegate.formats.json import parse_json
 
 DIED = Path(__file__).parent / "died"
-
-def plain(records):
-    """id and origin."""
-    return parse_json(records, "id INT").drop("key", "timestamp", "timestampType")
-
+{PLAIN}
 def retried(records):
     """The first attempt at a task fails. Then the executor dies with the files of that stage, which has to run again."""
     @F.udf("int")
@@ -64,6 +59,7 @@ def main(folder: Path) -> None:
         "spark.driver.extraClassPath": jars,
         "spark.executor.extraClassPath": jars,
         "spark.sql.shuffle.partitions": "2",
+        "spark.python.sql.dataFrameDebugging.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": (folder / "spark").as_uri(),
         "spark.shuffle.io.maxRetries": "0",

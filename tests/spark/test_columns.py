@@ -11,7 +11,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import load_job
-from tests.spark.conftest import PLAIN, Job, Load
+from tests.spark.conftest import Job, Load
+from tests.spark.log import PLAIN
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition

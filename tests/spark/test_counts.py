@@ -15,7 +15,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 import tidegate.spark.load
 from tests.records import changed
-from tests.spark.conftest import PLAIN, Job, Load, Records
+from tests.spark.conftest import Job, Load, Records
+from tests.spark.log import PLAIN
 from tests.spark.sinks_under_test import SinkUnderTest
 from tidegate.core.model.errors import ReceiptMismatch
 from tidegate.core.model.ranges import TopicPartition
