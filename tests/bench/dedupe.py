@@ -9,7 +9,6 @@ table by `redo`.
 
 from __future__ import annotations
 
-import statistics
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ HEADERS = {"keys": IDEMPOTENCY_KEY, "none": None}
 
 
 def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
-    """Medians of the whole load, in seconds, and how many times as long it takes with `dedupe`, after rounds that warm up."""
+    """Of whole loads, without `dedupe` and with it."""
     each = records // PARTITIONS
     jobs: dict[str, LoadJob] = {}
     with closing(Stage(folder, rounds, warm_up)) as stage:
@@ -39,10 +38,8 @@ def measure(records: int, window: int, rounds: int, warm_up: int, folder: Path) 
             plain = changed(stage.job_for("parse_json", ranges, f"lake.bench.{topic}"), redo=True)
             jobs[topic] = plain
             jobs[f"{topic}, dedupe"] = changed(plain, dedupe=Dedupe(window), look_back=look_back(ranges, window, {}))
-        found = stage.alternate_loads(jobs)
-    medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
-    ratios = {topic: round(medians[f"{topic}, dedupe"] / medians[topic], 2) for topic in HEADERS}
-    return {"seconds": medians, "ratio": ratios, "records": records, "window": window, "rounds": rounds}
+        found = stage.compare_loads(jobs, {f"{topic}, dedupe": topic for topic in HEADERS})
+    return {**found, "records": records, "window": window}
 
 
 if __name__ == "__main__":

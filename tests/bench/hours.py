@@ -9,7 +9,6 @@ as in a replay.
 
 from __future__ import annotations
 
-import statistics
 import time
 from contextlib import closing
 from pathlib import Path
@@ -25,7 +24,7 @@ TOPIC = "hours"
 
 
 def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, Any]:
-    """Medians of the whole load, in seconds, and how many times as long it takes with `announce`, after rounds that warm up."""
+    """Of whole loads, without `announce` and with it."""
     with closing(Stage(folder, rounds, warm_up)) as stage:
         stage.up("kafka", "spark")
         begun_ms = time.time_ns() // 1_000_000
@@ -36,15 +35,7 @@ def measure(records: int, rounds: int, warm_up: int, folder: Path) -> dict[str, 
             "in order": changed(plain, hours=(0, begun_ms)),
             "late": changed(plain, hours=(0, begun_ms + DAY_MS)),
         }
-        found = stage.alternate_loads(jobs)
-    medians = {name: round(statistics.median(seconds), 2) for name, seconds in found.items()}
-    ratios = {
-        name: round(
-            statistics.median(with_it / without for with_it, without in zip(found[name], found["without"], strict=True)), 3
-        )
-        for name in jobs
-    }
-    return {"seconds": medians, "ratio": ratios, "records": records, "rounds": rounds}
+        return {**stage.compare_loads(jobs, dict.fromkeys(("in order", "late"), "without")), "records": records}
 
 
 if __name__ == "__main__":

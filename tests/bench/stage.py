@@ -171,8 +171,11 @@ class Stage:
         check_rows(spark, job)
         drop(spark, job.table)
 
-    def alternate_loads(self, jobs: Mapping[str, LoadJob]) -> dict[str, list[float]]:
-        """Seconds of each load in each round; one that does not write a row for each of its records ends the benchmark."""
+    def compare_loads(self, jobs: Mapping[str, LoadJob], plain: Mapping[str, str]) -> dict[str, Any]:
+        """Median seconds of each load, and how many times as long as its plain one it takes; after rounds that warm up.
+
+        One that does not write a row for each of its records ends the benchmark.
+        """
 
         def load(job: LoadJob) -> None:
             result, records = load_range(spark, job, spark_jobs=self.spark_jobs), total_count(job.load.ranges)
@@ -182,7 +185,13 @@ class Stage:
 
         with connect(self.platform.spark_remote, name="bench") as spark:
             found = self.alternate({name: partial(seconds_of, partial(load, job)) for name, job in jobs.items()})
-        return {name: samples["time"] for name, samples in found.items()}
+        seconds = {name: samples["time"] for name, samples in found.items()}
+
+        def ratio(name: str, of: str) -> float:
+            return round(statistics.median(a / b for a, b in zip(seconds[name], seconds[of], strict=True)), 3)
+
+        medians = {name: round(statistics.median(taken), 2) for name, taken in seconds.items()}
+        return {"seconds": medians, "ratio": {name: ratio(name, of) for name, of in plain.items()}, "rounds": self.rounds}
 
     def alternate(self, contenders: Mapping[str, Round], *, warm_up: int | None = None) -> Samples:
         """Each contender in turn, in every round."""
