@@ -84,7 +84,8 @@ class Memory:
         return table in sinks.TABLES
 
     def rows(self, table: str) -> list[dict[str, Any]]:
-        return [dict(row) for row in sinks.TABLES[table].rows]
+        held = sinks.TABLES[table]
+        return [{name: row.get(name) for name in held.schema.names} for row in held.rows]
 
     def commits(self, table: str) -> int:
         return len(sinks.TABLES[table].commits)

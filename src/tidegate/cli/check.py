@@ -21,6 +21,7 @@ from tidegate.core.model.errors import ConfigError, PlatformError
 from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.planning.trust import misfit_of
 from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
+from tidegate.spark.table_check import REMOTE, column_changes
 from tidegate.spark.transform_check import broken_transforms
 from tidegate.views.overview import RECEIVERS, crowding, dead_servers, receiver_slots
 
@@ -174,6 +175,30 @@ def tell_layout(pipeline: Pipeline, remote: Remote) -> None:
         err.print(f"{pipeline.name}: {text}", style="yellow", markup=False)
 
 
+def columns_fit(project: Path) -> bool:
+    """Whether each table takes the columns that its transform makes; prints what the next load changes of them, and what not.
+
+    Spark is asked where the environment names a Spark Connect server, or the project has one.
+    """
+    from tidegate.airflow.remote.client import URL  # noqa: PLC0415
+
+    url = os.environ.get(REMOTE) or (platform_of(project).spark_remote if URL not in os.environ else None)
+    if url is None:
+        err.print(f"columns were not checked: no Spark is known; set {REMOTE}", style="dim", markup=False)
+        return True
+    pipelines = valid_pipelines(project)
+    said = column_changes(pipelines, spark_jobs_of(project), url)
+    for pipeline in pipelines:
+        answer = said.get(pipeline.name)
+        if answer is None:
+            err.print(f"{pipeline.name}: columns were not checked: Spark does not say what its transform makes", style="dim")
+        elif isinstance(answer, str):
+            err.print(f"{pipeline.name}: {answer}", style="red", markup=False)
+        for statement in answer if isinstance(answer, list) else ():
+            err.print(f"{pipeline.name}: the next load will run {statement}", style="yellow", markup=False)
+    return not any(isinstance(answer, str) for answer in said.values())
+
+
 def _table_fault(pipeline: Pipeline, remote: Remote) -> str:
     return str(misfit_of(pipeline, remote.store, remote.reader(pipeline)) or "")
 
@@ -238,6 +263,7 @@ def _is_ready(project: Path) -> bool:
                 receivers_fit(remote.api, project),
                 loads_can_run(remote.api, pool_slots(project)),
                 tables_take(remote, valid_pipelines(project)),
+                columns_fit(project),
             ]
             return all(ready)
     except PlatformError as error:

@@ -51,6 +51,11 @@ class ProjectServers(Protocol):
         """Whether its Airflow answers, without starting or waiting for anything."""
         ...
 
+    @property
+    def spark_remote(self) -> str:
+        """The URL of its Spark Connect server, which may hold a token."""
+        ...
+
     def api(self, tell: Callable[[str], object] = ...) -> AirflowApi:
         """A client of its Airflow. `tell` is called with what takes long."""
         ...

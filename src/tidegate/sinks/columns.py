@@ -1,13 +1,21 @@
-"""Whether a table can have, and has, the columns of the rows to write. The same for every sink that keeps a schema."""
+"""Whether a table can have, and has, the columns of the rows to write, and how it gets them where the contract says so.
+
+The same for every sink that keeps a schema.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructField, StructType
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
 
-from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS
+from tidegate.core.config.layout import sql_text
+from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS, ColumnChange
 from tidegate.core.model.errors import SinkMisfit, TransformError
+from tidegate.core.state.jobs import LoadJob
 from tidegate.formats.columns import quoted
 
 
@@ -63,56 +71,201 @@ def _columns(of: DataType, path: str) -> Iterator[tuple[str, DataType]]:
         yield from _columns(kind, here)
 
 
-def check_columns(
-    held: StructType, new: StructType, *, kept_as: Callable[[DataType], object], table: str, transform: str
-) -> None:
-    """Refuse rows whose columns are not among those `held` by a table. Those that the rows lack are written as null.
+KeptAs = Callable[[DataType], DataType]
+"""What a sink keeps of a type that is no struct, list or map."""
 
-    Names are compared without case. Two types fit where `kept_as`, what the sink keeps of a type, is the same for both.
+
+class Difference(NamedTuple):
+    """One column, or field inside one, that rows have otherwise than their table.
+
+    `path` has `element` for what is in a list and `value` for what is in a map, as SQL names them. `held` is its type in the
+    table, None where it has none; `made` its type in the rows, None where they have none, and the table requires a value.
+    """
+
+    path: tuple[str, ...]
+    held: DataType | None
+    made: DataType | None
+
+    @property
+    def name(self) -> str:
+        """As people write it."""
+        return ".".join(self.path)
+
+    @property
+    def sql(self) -> str:
+        """As SQL has it."""
+        return ".".join(map(quoted, self.path))
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it is one of Tidegate's columns, whose type is fixed."""
+        return self.path[0].lower() in (*ORIGIN_COLUMNS, BATCH)
+
+    def can_be(self, kept_as: KeptAs) -> bool:
+        """Whether a table can change by it, without a change of what it holds."""
+        return self.held is None or self.made is None or _is_wider(kept_as(self.made), kept_as(self.held))
+
+    @property
+    def change(self) -> ColumnChange:
+        """What a change of the table's column is, for those who are told of it."""
+        if self.made is None:
+            return ColumnChange(self.name, str(_text(self.held)), str(_text(self.held)))
+        return ColumnChange(self.name, _text(self.held), str(_text(self.made)))
+
+
+def _text(of: DataType | None) -> str | None:
+    return None if of is None else of.simpleString()
+
+
+def _differences(held: DataType, made: DataType, kept_as: KeptAs, path: tuple[str, ...] = ()) -> Iterator[Difference]:
+    """How rows do not fit what a table holds; names are compared without case.
+
+    A column that the rows lack is written as null, and a type that the table's column can hold is cast to it: neither is a
+    difference.
+    """
+    if isinstance(held, StructType) and isinstance(made, StructType):
+        theirs, ours = ({f.name.lower(): f for f in of.fields} for of in (held, made))
+        for name, f in ours.items():
+            if name in theirs:
+                yield from _differences(theirs[name].dataType, f.dataType, kept_as, (*path, theirs[name].name))
+            else:
+                yield Difference((*path, f.name), None, f.dataType)
+        for name, f in theirs.items():
+            if not f.nullable and name not in ours:
+                yield Difference((*path, f.name), f.dataType, None)
+    elif isinstance(held, ArrayType) and isinstance(made, ArrayType):
+        yield from _differences(held.elementType, made.elementType, kept_as, (*path, "element"))
+    elif (
+        isinstance(held, MapType) and isinstance(made, MapType) and _kept(held.keyType, kept_as) == _kept(made.keyType, kept_as)
+    ):
+        yield from _differences(held.valueType, made.valueType, kept_as, (*path, "value"))
+    elif _kept(held, kept_as) != _kept(made, kept_as) and not _is_wider(kept_as(held), kept_as(made)):
+        yield Difference(path, held, made)
+
+
+def _kept(of: DataType, kept_as: KeptAs) -> object:
+    """A type to be compared, without nullability."""
+    if isinstance(of, StructType):
+        return [(f.name.lower(), _kept(f.dataType, kept_as)) for f in of.fields]
+    if isinstance(of, ArrayType):
+        return ["array", _kept(of.elementType, kept_as)]
+    if isinstance(of, MapType):
+        return ["map", _kept(of.keyType, kept_as), _kept(of.valueType, kept_as)]
+    return kept_as(of).simpleString()
+
+
+def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs) -> list[Difference]:
+    """The differences by which a table has to change before it takes the rows, as the job's contract has it.
 
     Raises:
-        SinkMisfit: columns have another type than in the table, or are not in it, or the table requires some that the rows
-            lack. It names them all, each with its fix, a statement of SQL where there is one.
+        SinkMisfit: the contract refuses some, or no table can change so. It names them all, the first offset, and the choices.
     """
-    types = {f.name.lower(): f.dataType for f in held.fields}
-    made = {f.name.lower() for f in new.fields}
-    unknown = [f for f in new.fields if f.name.lower() not in types]
-    changed = [f for f in new.fields if f not in unknown and kept_as(f.dataType) != kept_as(types[f.name.lower()])]
-    lacking = [f for f in held.fields if not f.nullable and f.name.lower() not in made]
-    faults: list[str] = []
-    fixes: list[str] = []
-    for f in changed:
-        old = types[f.name.lower()]
-        faults.append(f"{f.name} is {old.simpleString()} there and {f.dataType.simpleString()} here")
-        fixes.append(_fix_of(f, old, table))
-    if unknown:
-        faults.append(f"it has no column {', '.join(f.name for f in unknown)}")
-        fix = f"run ALTER TABLE {table} ADD COLUMNS ({', '.join(f'{quoted(f.name)} {sql_type(f.dataType)}' for f in unknown)})"
-        renamed = [f for f in held.fields if f.name.lower() not in made and kept_as(f.dataType) == kept_as(unknown[0].dataType)]
-        if len(unknown) == 1 and renamed:
-            rename = f"ALTER TABLE {table} RENAME COLUMN {quoted(renamed[0].name)} TO {quoted(unknown[0].name)}"
-            fix += f", or, if it is {renamed[0].name} under a new name, run {rename} instead"
-        fixes.append(fix)
-    for f in lacking:
-        faults.append(f"it requires a value of {f.name}, which is not made")
-        fixes.append(f"run ALTER TABLE {table} ALTER COLUMN {quoted(f.name)} DROP NOT NULL, or let the transform make {f.name}")
-    if faults:
-        fix = "; ".join(fixes)
+    to_change: list[Difference] = []
+    refused: list[Difference] = []
+    for one in _differences(held, made, kept_as):
+        rule = job.contract.columns if one.held is None else job.contract.types
+        if one.is_own or not one.can_be(kept_as) or rule == "freeze":
+            refused.append(one)
+        elif rule != "discard":
+            to_change.append(one)
+    if refused:
+        new = [one for one in refused if one.held is None]
+        others = [one for one in refused if one.held is not None]
+        faults = [_fault_of(one) for one in others]
+        fixes = [_fix_of(one, job.table, can_be=one.can_be(kept_as)) for one in others]
+        if new:
+            faults.append(f"it has no column {', '.join(one.name for one in new)}")
+            fixes.append(_fix_of_new(new, _once(held, made, new[0], kept_as), job.table))
+        fix, first = "; ".join(fixes), next(iter(job.load.nonempty))
+        since = f"from offset {first.from_offset} of {first.topic_partition} on"
         raise SinkMisfit(
-            f"table {table} does not fit transform {transform}: {'; '.join(faults)}",
+            f"table {job.table} does not fit transform {job.transform}, {since}: {'; '.join(faults)}",
             fix=f"{fix[0].upper()}{fix[1:]}; then clear the load task and the tasks after it",
-            table=table,
-            columns=", ".join(f.name for f in (*changed, *unknown, *lacking)),
+            table=job.table,
+            columns=", ".join(one.name for one in (*others, *new)),
         )
+    return to_change
 
 
-def _fix_of(new: StructField, old: DataType, table: str) -> str:
-    if new.name.lower() in (*ORIGIN_COLUMNS, BATCH):
-        return f"write to a new table, since {new.name} is Tidegate's own column, and a {new.dataType.simpleString()}"
-    if _is_wider(new.dataType, old):
-        wider = f"ALTER TABLE {table} ALTER COLUMN {quoted(new.name)} TYPE {sql_type(new.dataType)}"
-        return f"run {wider}, or cast {new.name} in the transform"
-    return f"cast {new.name} in the transform, or write to a new table"
+def _once(held: StructType, made: StructType, new: Difference, kept_as: KeptAs) -> list[str]:
+    """The columns that a new one may have been before: of its type, and not made any more."""
+    names = {f.name.lower() for f in made.fields}
+    return [
+        f.name
+        for f in held.fields
+        if new.made is not None and f.name.lower() not in names and _kept(f.dataType, kept_as) == _kept(new.made, kept_as)
+    ]
+
+
+def _fault_of(one: Difference) -> str:
+    if one.made is None:
+        return f"it requires a value of {one.name}, which is not made"
+    return f"{one.name} is {_text(one.held)} there and {_text(one.made)} here"
+
+
+def _fix_of(one: Difference, table: str, *, can_be: bool) -> str:
+    if one.is_own:
+        return f"write to a new table, since {one.name} is Tidegate's own column, and a {_text(one.made)}"
+    if not can_be:
+        return f"cast {one.name} in the transform, or write to a new table"
+    (statement,) = alterations(table, [one])
+    instead = f"let the transform make {one.name}" if one.made is None else f"cast {one.name} in the transform"
+    return f"run {statement}, or {instead}, or set contract.types to widen"
+
+
+def _fix_of_new(new: Sequence[Difference], once: Sequence[str], table: str) -> str:
+    (fix,) = alterations(table, new)
+    if once and len(new) == 1:
+        rename = f"ALTER TABLE {table} RENAME COLUMN {quoted(once[0])} TO {new[0].sql}"
+        fix += f", or, if it is {once[0]} under a new name, run {rename} instead"
+    return f"run {fix}, or set contract.columns to evolve or discard"
+
+
+def alterations(table: str, found: Iterable[Difference], *, comment: str | None = None) -> list[str]:
+    """The SQL that ends these differences: one statement for the columns to add, and one for those that change.
+
+    `comment` is that of each column that is added.
+    """
+    said = "" if comment is None else f" COMMENT {sql_text(comment)}"
+    added, changed = [], []
+    for one in found:
+        if one.held is None and one.made is not None:
+            added.append(f"{one.sql} {sql_type(one.made)}{said}")
+        else:
+            changed.append(f"{one.sql} {'DROP NOT NULL' if one.made is None else f'TYPE {sql_type(one.made)}'}")
+    statements = [f"ALTER TABLE {table} ADD COLUMNS ({', '.join(added)})"] if added else []
+    return [*statements, f"ALTER TABLE {table} ALTER COLUMN {', '.join(changed)}"] if changed else statements
+
+
+def fitted(rows: DataFrame, held: StructType, *, kept_as: KeptAs) -> DataFrame:
+    """The rows with the types that their table has, and without what it does not have.
+
+    Fields inside of structs, lists and maps go by name too; those that the rows lack are null.
+    """
+    made = {f.name.lower(): f for f in rows.schema.fields}
+    pairs = [(made[f.name.lower()], f) for f in held.fields if f.name.lower() in made]
+    if len(pairs) == len(made) and all(_kept(m.dataType, kept_as) == _kept(h.dataType, kept_as) for m, h in pairs):
+        return rows
+    return rows.select(*(_fitted(F.col(quoted(m.name)), m.dataType, h.dataType, kept_as).alias(h.name) for m, h in pairs))
+
+
+def _fitted(value: Column, made: DataType, held: DataType, kept_as: KeptAs) -> Column:
+    if _kept(made, kept_as) == _kept(held, kept_as):
+        return value
+    if isinstance(made, StructType) and isinstance(held, StructType):
+        ours = {f.name.lower(): f for f in made.fields}
+        fields = [
+            _fitted(value.getField(ours[f.name.lower()].name), ours[f.name.lower()].dataType, f.dataType, kept_as)
+            if f.name.lower() in ours
+            else F.lit(None).cast(f.dataType)
+            for f in held.fields
+        ]
+        return F.when(value.isNotNull(), F.struct(*(one.alias(f.name) for one, f in zip(fields, held.fields, strict=True))))
+    if isinstance(made, ArrayType) and isinstance(held, ArrayType):
+        return F.transform(value, lambda one: _fitted(one, made.elementType, held.elementType, kept_as))
+    if isinstance(made, MapType) and isinstance(held, MapType):
+        return F.transform_values(value, lambda _, one: _fitted(one, made.valueType, held.valueType, kept_as))
+    return value.cast(held)
 
 
 def sql_type(of: DataType) -> str:

@@ -9,12 +9,14 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Protocol
 
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from tidegate.core.load.lookup import Lookup
+from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Receipt, Write
@@ -46,6 +48,18 @@ class Phases:
             self.seconds[name] = round(self.seconds.get(name, 0.0) + time.perf_counter() - started, 4)
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """A table that takes the rows of a load.
+
+    `fitted` makes of the rows of the transform those to write, with the table's types. `changes` are those of the table's
+    columns that the load needed.
+    """
+
+    fitted: Callable[[DataFrame], DataFrame]
+    changes: tuple[ColumnChange, ...] = ()
+
+
 class SinkWriter(Protocol):
     """One table of a sink.
 
@@ -59,15 +73,22 @@ class SinkWriter(Protocol):
             StateCorrupt: a receipt of the batch is there, but broken.
         """
 
-    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
-        """Make the table ready for the load: create it as the pipeline's own, or check that it takes these rows from it.
+    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> Prepared:
+        """Make the table ready for the load: create it as the pipeline's own, or make sure that it takes these rows from it.
 
-        Nothing that the table holds changes. A table is looked at anew where somebody else has just created it. The schema is
-        that of the rows to write, and `lookup` has answered to the same job.
+        Its columns change as the job's contract has it, and no row does. A table is looked at anew where somebody else has just
+        created it. The schema is that of the rows that the transform makes, and `lookup` has answered to the same job.
 
         Raises:
             SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, or the
                 load would replace rows of another one (`tidegate.core.load.lookup`).
+        """
+
+    def changes(self, schema: StructType, job: LoadJob) -> list[str]:
+        """What `prepare` would do to the columns of a table that exists, each as a statement of SQL; it does nothing.
+
+        Raises:
+            SinkMisfit: the rows do not fit the table's columns.
         """
 
     def replace(

@@ -46,7 +46,7 @@ from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks import sink_of
 from tidegate.sinks.identity import Identity, identity_of
-from tidegate.sinks.port import Phases, SinkWriter
+from tidegate.sinks.port import Phases, Prepared, SinkWriter
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
 from tidegate.spark.kafka_source import read_ranges
@@ -134,11 +134,12 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 schema = identity.check(work.schema(), transform.name)
                 if not lookup.exists and not job.create:
                     raise _lost(job)
-                sink.prepare(schema, identity, job, lookup)
+                prepared = sink.prepare(schema, identity, job, lookup)
+                write = replace(write, columns=prepared.changes)
 
             again = job.load.replay is not None or landed is not None
             try:
-                receipt = sink.replace(work.rows, identity, write, lookup, again=again, phases=phases)
+                receipt = sink.replace(partial(work.rows, prepared), identity, write, lookup, again=again, phases=phases)
                 break
             except Exception as error:
                 meaning = error if isinstance(error, TidegateError) else known(error)
@@ -204,12 +205,12 @@ class _Work:
         self._has_errors = ERROR in schema.fieldNames()
         return schema
 
-    def rows(self) -> DataFrame:
-        """The rows to write, for one execution."""
+    def rows(self, prepared: Prepared) -> DataFrame:
+        """The rows to write into a table, for one execution."""
         for tally in self._tallies:
             tally.begin()
         reach("before-write")
-        rows = self._identity.marked(self.transformed)
+        rows = self._identity.marked(prepared.fitted(self.transformed))
         return rows.observe(self.written, _count(), F.count(ERROR).alias("errors")) if self._has_errors else rows
 
     @property

@@ -12,11 +12,12 @@ import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Lock
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql.types import DataType, StructField, StructType
 
 from tidegate.core.config.sinks import Replaces, SinkKind
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way, own
@@ -26,9 +27,9 @@ from tidegate.core.state.history import NoOrigin, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
 from tidegate.sinks.boxes import Box
-from tidegate.sinks.columns import check_columns
+from tidegate.sinks.columns import agreed, alterations, fitted
 from tidegate.sinks.identity import ORIGIN, Identity
-from tidegate.sinks.port import Phases
+from tidegate.sinks.port import Phases, Prepared
 
 Row = Mapping[str, Any]
 
@@ -106,14 +107,22 @@ class MemorySink:
             others=tuple(r for r in newest_first if in_the_way(r, job)),
         )
 
-    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
-        """As the port."""
+    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> Prepared:
+        """As the port; columns change, and no field inside one."""
         table = self.tables.setdefault(self.name, MemoryTable(schema=schema, owners={job.load.pipeline}))
         check_rows(job, lookup.others)
         check_owners(job, table.owners, lookup.others)
         identity.check_kind([f.name.lower() for f in table.schema.fields], self.name)
-        check_columns(table.schema, schema, kept_as=DataType.simpleString, table=self.name, transform=job.transform)
+        changes = agreed(table.schema, schema, job, kept_as=_as_it_is)
+        now = {f.name: f.dataType for f in table.schema.fields} | {one.name: one.made or one.held for one in changes}
+        table.schema = StructType([StructField(name, of) for name, of in now.items() if of is not None])
         table.owners.add(job.load.pipeline)
+        return Prepared(partial(fitted, held=table.schema, kept_as=_as_it_is), tuple(one.change for one in changes))
+
+    def changes(self, schema: StructType, job: LoadJob) -> list[str]:
+        """As the port."""
+        held = self.tables[self.name].schema if self.name in self.tables else schema
+        return alterations(self.name, agreed(held, schema, job, kept_as=_as_it_is))
 
     def replace(
         self,
@@ -156,6 +165,10 @@ class MemorySink:
     def _rows_of(self, receipt: Receipt) -> tuple[Row, ...]:
         (rows,) = (commit.rows for commit in self.tables[self.name].commits if commit.made.snapshot == receipt.snapshot)
         return rows
+
+
+def _as_it_is(of: DataType) -> DataType:
+    return of
 
 
 def _is_of(row: Row, identity: Identity) -> bool:

@@ -140,6 +140,7 @@ class LoadRow:
     Attributes:
         snapshot: its id, as text: it is larger than the whole numbers that JavaScript has.
         kept: older rows of the same data files, which were written again as they were.
+        columns: what it changed of the table's columns, each in words.
     """
 
     run_id: str
@@ -148,6 +149,7 @@ class LoadRow:
     snapshot: str
     committed_at_ms: int
     transform: str
+    columns: tuple[str, ...]
 
     @staticmethod
     def of(receipt: Receipt) -> LoadRow:
@@ -159,6 +161,7 @@ class LoadRow:
             snapshot=str(receipt.snapshot),
             committed_at_ms=receipt.committed_at_ms,
             transform=receipt.write.transform,
+            columns=tuple(map(str, receipt.write.columns)),
         )
 
 

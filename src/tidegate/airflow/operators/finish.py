@@ -17,11 +17,12 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tidegate.airflow import metrics
 from tidegate.airflow.connections import kafka_settings
 from tidegate.airflow.operators.events import Announcing, outlets_with, write_events
-from tidegate.airflow.operators.tasks import SHOWN, Patient, broken, now_ms, plan_of, ports_of
+from tidegate.airflow.operators.tasks import SHOWN, Patient, broken, changed_columns, now_ms, plan_of, ports_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.answer import whole
+from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.hours import Announcement
@@ -110,6 +111,7 @@ class FinishOperator(Patient):
             snapshot=result.receipt.snapshot if result else None,
             table=table_uri(self.pipeline.sink.table),
             topics=topic_uris(self.pipeline.source.connection, saved.load.ranges),
+            columns=tuple(map(str, result.receipt.write.columns)) if result else (),
         )
         self._announce(context, event, said)
         return {"seq": saved.load.seq, "moved": moved}
@@ -127,6 +129,10 @@ class FinishOperator(Patient):
         loaded: dict[str, Any] = {"replay": saved.name, **{name: getattr(verdict, name) for name in told}}
         metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
         loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
+        columns = tuple(str(ColumnChange(*each)) for load in loads for each in load["receipt"]["columns"])
+        if columns and self.replays:
+            self._lines.append(changed_columns(columns))
+            self.note(context, *self._lines)
         errors = sum(load.errors or 0 for load in map(LoadFigures.of, loads) if load)
         if errors and self.replays:
             self._lines.append(broken(errors))
@@ -137,6 +143,7 @@ class FinishOperator(Patient):
                 run_id=saved.load.run_id,
                 table=table_uri(saved.table),
                 topics=topic_uris(pipeline.source.connection, saved.selection),
+                columns=columns,
                 **loaded,
             )
             self._announce(context, event, self._announced_by(saved, verdict, loads, context))

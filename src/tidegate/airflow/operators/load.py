@@ -15,7 +15,7 @@ from airflow.sdk import Context
 from tidegate.airflow.connections import brokers_of, kafka_settings
 from tidegate.airflow.operators.events import window_of
 from tidegate.airflow.operators.spark import SparkTask
-from tidegate.airflow.operators.tasks import broken, plan_edited, plan_of
+from tidegate.airflow.operators.tasks import broken, changed_columns, plan_edited, plan_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
 from tidegate.core.load.answer import brief
@@ -154,7 +154,15 @@ class LoadOperator(SparkTask):
             hours=window_of(self._ledger, replay=load.replay is not None) if pipeline.announce else None,
         )
         sink = pipeline.sink
-        return LoadJob(load=load, reading=reading, sink=sink.kind, layout=sink.layout, shared_with=sink.shared_with, **what)
+        return LoadJob(
+            load=load,
+            reading=reading,
+            sink=sink.kind,
+            layout=sink.layout,
+            contract=pipeline.contract,
+            shared_with=sink.shared_with,
+            **what,
+        )
 
     def _look_back(
         self, ranges: Sequence[OffsetRange], window: int, begun: Mapping[TopicPartition, int] | None, context: Context
@@ -201,8 +209,8 @@ class LoadOperator(SparkTask):
         result = self.through_spark(lambda runner: runner.run(checked(job, brokers)), context, patience)
         self._results.append(result)
         self._log_result(result)
-        if result.observed.errors and self.chunks is None:  # those of a replay are told of all its chunks, by its last task
-            self.note(context, broken(result.observed.errors))
+        if self.chunks is None and (lines := _noted(result)):  # of a replay its last task tells, of all chunks
+            self.note(context, *lines)
         return brief(result)
 
     def _log_result(self, result: LoadResult) -> None:
@@ -214,11 +222,18 @@ class LoadOperator(SparkTask):
             self.log.info("%s, found by the receipt of %s: %d rows written", *where, receipt.rows)
         else:
             self.log.info("%s, %s: %d records read, %d rows written", *where, records, receipt.rows)
-        if result.observed.errors:
-            self.log.warning("%s", broken(result.observed.errors))
+        for line in _noted(result):
+            self.log.warning("%s", line)
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
+
+
+def _noted(result: LoadResult) -> list[str]:
+    """What people have to know of a load, for its log and the run's note."""
+    changes = result.receipt.write.columns
+    lines = [changed_columns(changes)] if changes else []
+    return [*lines, broken(result.observed.errors)] if result.observed.errors else lines
 
 
 def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:

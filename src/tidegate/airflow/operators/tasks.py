@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -18,7 +19,7 @@ from tidegate.airflow.connections import brokers_of
 from tidegate.airflow.notes import XCOM_KEY
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.errors import RequestError, TidegateError
+from tidegate.core.model.errors import RequestError, TidegateError, some
 from tidegate.core.planning import run_notes
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.ledger import is_of_run
@@ -151,3 +152,8 @@ def now_ms() -> int:
 def broken(errors: int) -> str:
     """How many rows are of broken records, for a log and a note."""
     return f"rows of broken records: {errors}, each with the reason in its column _error"
+
+
+def changed_columns(changes: Iterable[object]) -> str:
+    """What a load changed of its table's columns, for a log and a note."""
+    return f"columns of the table: {some(map(str, changes))}"

@@ -88,6 +88,8 @@ OnDeleted = Literal["stop", "retire"]
 PolicyName = Literal["static", "pid", "fixed_point", "target"]
 Identity = Literal["origin", "batch"]
 RowsPerRecord = Literal["one", "any"]
+NewColumns = Literal["evolve", "freeze", "discard"]
+WiderTypes = Literal["widen", "freeze"]
 
 
 @dataclass(frozen=True)
@@ -318,6 +320,18 @@ class Sink(Settings):
 
 
 @dataclass(frozen=True)
+class Contract(Settings):
+    """What a load does where the transform makes other columns than the table has."""
+
+    columns: NewColumns = "evolve"
+    """Columns, and fields inside them, that the table does not have. evolve: they are added. freeze: the load fails. discard:
+    they are not written."""
+    types: WiderTypes = "widen"
+    """Wider types (INT to BIGINT, FLOAT to DOUBLE, DECIMAL with more digits), and columns that the table requires and the
+    transform does not make. widen: the table's column takes them. freeze: the load fails."""
+
+
+@dataclass(frozen=True)
 class Replay(Settings):
     """Tables and transforms that a replay may use in addition to the pipeline's own."""
 
@@ -392,6 +406,7 @@ class Pipeline(Settings):
     """Seconds after which a run fails. The next run takes over its range."""
     identity: Identity = "origin"
     """What identifies a row: its record (origin), or, for a transform that aggregates, its batch."""
+    contract: Contract = field(default_factory=Contract)
     replay: Replay = field(default_factory=Replay)
     maintenance: OptionalSection[Maintenance] = None
     """Merges small files of the table, and expires its old snapshots. `{}` uses the defaults."""

@@ -4,6 +4,10 @@ The names of the origin begin with `_kafka_`, because sinks reserve shorter ones
 has a column `_partition`.
 """
 
+from __future__ import annotations
+
+from typing import NamedTuple
+
 TOPIC = "_kafka_topic"
 """The topic of a row's record (text)."""
 PARTITION = "_kafka_partition"
@@ -14,3 +18,23 @@ ORIGIN_COLUMNS = (TOPIC, PARTITION, OFFSET)
 """The origin of a row; a table is partitioned by the first two."""
 BATCH = "_batch"
 """The number of the batch that made a row (64-bit integer), where the transform aggregates."""
+
+
+class ColumnChange(NamedTuple):
+    """What a load changed of its table's columns, before it wrote the rows that need it.
+
+    `column` is the name, `a.b` for a field inside a struct. `was` and `now` are types as SQL writes them: `was` is None for a
+    column that the table had not, and both are the same for one that it required before.
+    """
+
+    column: str
+    was: str | None
+    now: str
+
+    def __str__(self) -> str:
+        """In a few words."""
+        if self.was is None:
+            return f"{self.column} {self.now} was added"
+        if self.was == self.now:
+            return f"{self.column} {self.now} is not required any more"
+        return f"{self.column} {self.was} is {self.now} now"

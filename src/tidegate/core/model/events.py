@@ -25,6 +25,7 @@ class Committed:
         snapshot: the sink's commit; None where there was nothing to load.
         table: the URI of the table.
         topics: the URIs of the topics that were read, as many as an event has room for (`tidegate.core.model.uris`).
+        columns: what the load changed of the table's columns, each in words.
     """
 
     pipeline: str
@@ -36,10 +37,16 @@ class Committed:
     snapshot: int | None
     table: str
     topics: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, with the page of the batch in Airflow's UI."""
-        return {**asdict(self), "topics": list(self.topics), "page": ranges_page(self.pipeline, batch=self.seq)}
+        return {
+            **asdict(self),
+            "topics": list(self.topics),
+            "columns": list(self.columns),
+            "page": ranges_page(self.pipeline, batch=self.seq),
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +63,7 @@ class Replayed:
         transform: which version of the transform made them.
         table: the URI of the table.
         topics: the URIs of the topics that were read, as many as an event has room for.
+        columns: what its loads changed of the table's columns, each in words.
     """
 
     pipeline: str
@@ -67,7 +75,12 @@ class Replayed:
     transform: str
     table: str
     topics: tuple[str, ...]
+    columns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, with the page of the pipeline in Airflow's UI."""
-        return {**asdict(self), "topics": list(self.topics), "page": ranges_page(self.pipeline)}
+        return {**_listed(self), "page": ranges_page(self.pipeline)}
+
+
+def _listed(event: Committed | Replayed) -> dict[str, Any]:
+    return {**asdict(event), "topics": list(event.topics), "columns": list(event.columns)}

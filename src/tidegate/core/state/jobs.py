@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.layout import Layout
-from tidegate.core.config.pipeline import Maintenance, Split, Step
+from tidegate.core.config.pipeline import Contract, Maintenance, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, form, held, nested, optional
@@ -67,7 +67,7 @@ class LoadJob(Record):
     `attempt` is what the receipt is known by (`Write.attempt`), for whoever looks for it when the answer is lost; it has to be
     new for each run of the job. None: the load makes one up.
     `create` allows the load to create the table; without it a table that is gone is an error, since it held earlier batches.
-    `layout` is how a table that the load creates is laid out.
+    `layout` is how a table that the load creates is laid out, `contract` what becomes of columns that a table has otherwise.
     `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
     `formerly` are the names that the pipeline had when it loaded into the table.
     `refused` is the error (JSON-ready) that keeps the job from reading: it fails of it, unless it has landed before.
@@ -87,6 +87,7 @@ class LoadJob(Record):
     create: bool = True
     sink: str = ICEBERG.name
     layout: Layout = field(default=Layout(), metadata=nested(Layout))
+    contract: Contract = field(default=Contract(), metadata=nested(Contract))
     shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE)
     formerly: tuple[str, ...] = field(default=(), metadata=TUPLE)
     refused: dict[str, Any] | None = field(default=None, metadata=optional(MAPPING))

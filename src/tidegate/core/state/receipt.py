@@ -14,8 +14,9 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.pipeline import Dedupe
+from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import RequestError, StateCorrupt
-from tidegate.core.model.fields import MAPPING, RANGES, Record, fields_from_json, fields_to_json, form, held, optional
+from tidegate.core.model.fields import MAPPING, RANGES, Record, each, fields_from_json, fields_to_json, form, held, optional
 from tidegate.core.model.hours import Times
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 from tidegate.core.state.cursor import POSITION, LastCommit, Numbered, Position
@@ -30,6 +31,8 @@ BESIDE = f"{PREFIX}beside"
 
 ATTEMPT = f"{PREFIX}attempt"
 """The property by which a write finds its own commit."""
+COLUMNS = f"{PREFIX}columns"
+"""The property that says what a load changed of the table's columns, where it changed any."""
 DEDUPE = f"{PREFIX}dedupe"
 """The property that says what a load took for a repeat, where it left any out."""
 
@@ -78,11 +81,13 @@ class Write:
     """What one write of a load promises to its sink: the load, by this version of the transform.
 
     `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same load.
+    `columns` are the changes of the table's columns that the load needed.
     """
 
     load: Load = field(metadata=held(Load))
     transform: str
     attempt: str
+    columns: tuple[ColumnChange, ...] = field(default=(), metadata=each(form(list, lambda change: ColumnChange(*change))))
 
     @property
     def version(self) -> str:
@@ -105,10 +110,11 @@ class Write:
             **({} if load.batch is None else {BATCH_PROPERTY: str(load.batch)}),
             **({} if load.beside is None else {BESIDE: _dumps(fields_to_json(load.beside))}),
             **({} if load.dedupe is None else {DEDUPE: _dumps(asdict(load.dedupe))}),
+            **({COLUMNS: _dumps(self.columns)} if self.columns else {}),
         }
 
 
-def _dumps(value: Mapping[str, Any]) -> str:
+def _dumps(value: object) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
@@ -193,7 +199,8 @@ class Receipt(Record):
                 beside=fields_from_json(Position, json.loads(properties[BESIDE])) if BESIDE in properties else None,
                 dedupe=Dedupe.from_json(json.loads(properties[DEDUPE])) if DEDUPE in properties else None,
             )
-            write = Write(load, properties[f"{PREFIX}transform"], properties[ATTEMPT])
+            columns = tuple(ColumnChange(*change) for change in json.loads(properties.get(COLUMNS, "[]")))
+            write = Write(load, properties[f"{PREFIX}transform"], properties[ATTEMPT], columns)
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise _unreadable(snapshot, error) from error
         if rows is None:

@@ -15,7 +15,7 @@ Rules:
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
@@ -24,12 +24,10 @@ from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
-    ArrayType,
     ByteType,
     CharType,
     DataType,
     IntegerType,
-    MapType,
     ShortType,
     StringType,
     StructType,
@@ -38,11 +36,12 @@ from pyspark.sql.types import (
 
 from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
+from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
-from tidegate.sinks.columns import check_columns, check_schema
+from tidegate.sinks.columns import agreed, alterations, check_schema, fitted
 from tidegate.sinks.failures import condition_of, first_line
 from tidegate.sinks.iceberg.layout import check_layout, create_table
 from tidegate.sinks.iceberg.receipts import (
@@ -60,7 +59,7 @@ from tidegate.sinks.iceberg.receipts import (
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
 from tidegate.sinks.iceberg.summary import ADDED_FILES, KEPT, LAST, OWNED, OWNER
 from tidegate.sinks.identity import Identity, any_of
-from tidegate.sinks.port import Phases
+from tidegate.sinks.port import Phases, Prepared
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +80,12 @@ UNKNOWN_TYPES = ("void", "interval", "time(")
 """Types of Spark that Iceberg does not have. `variant` it has from format version 3 on."""
 NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 NOT_FREE = "Table %s may hold rows of this range. The load replaces them: its commit is an overwrite, not an append"
+ADDED_BY = "added by {} of {}"
+"""The comment of a column that a load has added."""
+CHANGED = "The columns of table %s change, as contract says: %s"
+NOT_CHANGED = "Table %s does not take %s: %s"
+TRIES = 3
+"""Changes of a table's columns that one load tries, where others change them at the same time."""
 UNSORTED = "Table %s is created without the order of sink.sort_by, which `tidegate check` shows: %s"
 TOO_MANY = "This load wrote %d data files into %s: choose fields of which a batch has fewer values for sink.partition_by"
 MANY_FILES = 1000
@@ -127,8 +132,12 @@ class IcebergTable:
             last=next(last, None),
         )
 
-    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> None:
-        """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it."""
+    def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> Prepared:
+        """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it.
+
+        Columns change in one commit for those that are added, and one for those that take wider types, before the rows are
+        written. An added column names its load in its comment, so that a load that is killed in between finds it again.
+        """
         has_variant = lookup.exists or job.layout.format_version > 2
         unknown = UNKNOWN_TYPES if has_variant else (*UNKNOWN_TYPES, "variant")
         check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
@@ -136,11 +145,44 @@ class IcebergTable:
             check_layout(schema, job.layout, table=self.name, transform=job.transform)
         created = not lookup.exists and self.create(schema, identity, job.load.pipeline, job.layout)
         new_owner = not created and check_owner(self.spark, job, lookup)
-        held = self.spark.table(self.name).schema
-        identity.check_kind([f.name.lower() for f in held.fields], self.name)
-        check_columns(held, schema, kept_as=_kept_as, table=self.name, transform=job.transform)
+        comment = ADDED_BY.format(job.load.named, job.load.pipeline)
+        changes: list[ColumnChange] = []
+        for tries in range(1, TRIES + 1):
+            held = self.spark.table(self.name).schema
+            identity.check_kind([f.name.lower() for f in held.fields], self.name)
+            to_change = agreed(held, schema, job, kept_as=_kept_as)
+            if not to_change:
+                break
+            if self._change(alterations(quoted(self.name), to_change, comment=comment), can_retry=tries < TRIES):
+                changes += [one.change for one in to_change]
         if new_owner:
             add_owner(self.spark, job)
+        added = [f for f in held.fields if f.metadata.get("comment") == comment]
+        changes += [ColumnChange(f.name, None, f.dataType.simpleString()) for f in added]
+        return Prepared(partial(fitted, held=held, kept_as=_kept_as), tuple(dict.fromkeys(changes)))
+
+    def changes(self, schema: StructType, job: LoadJob) -> list[str]:
+        """One round trip, two for a table that does not exist."""
+        if not self.spark.catalog.tableExists(self.name):
+            return []
+        return alterations(self.name, agreed(self.spark.table(self.name).schema, schema, job, kept_as=_kept_as))
+
+    def _change(self, statements: Sequence[str], *, can_retry: bool) -> bool:
+        """Change the columns. False where a statement fails, and is to be tried again: others may have changed them too."""
+        for statement in statements:
+            try:
+                self.spark.sql(statement)
+            except Exception as error:
+                log.warning(NOT_CHANGED, self.name, statement, first_line(str(error)))
+                if can_retry:
+                    return False
+                raise SinkMisfit(
+                    f"table {self.name} refuses {statement}: {first_line(str(error))}",
+                    fix="Run the statement by hand; contract.columns and contract.types set to freeze name the other choices",
+                    table=self.name,
+                ) from error
+            log.warning(CHANGED, self.name, statement)
+        return True
 
     def create(self, schema: StructType, identity: Identity, owner: str, layout: Layout) -> bool:
         """Create the table, and its namespace, for rows of this schema, as the pipeline's own.
@@ -266,16 +308,8 @@ class IcebergTable:
         return held.where(identity.inside() & F.col(column).isNotNull()).count()
 
 
-def _kept_as(held: DataType) -> object:
-    """A type as Iceberg keeps it: without nullability, lengths of texts, and integers shorter than 32 bits."""
-    if isinstance(held, StructType):
-        return [(f.name.lower(), _kept_as(f.dataType)) for f in held.fields]
-    if isinstance(held, ArrayType):
-        return ["array", _kept_as(held.elementType)]
-    if isinstance(held, MapType):
-        return ["map", _kept_as(held.keyType), _kept_as(held.valueType)]
-    if isinstance(held, (ByteType, ShortType)):
-        return IntegerType().simpleString()
-    if isinstance(held, (CharType, VarcharType)):
-        return StringType().simpleString()
-    return held.simpleString()
+def _kept_as(of: DataType) -> DataType:
+    """A type as Iceberg keeps it: without lengths of texts, and integers shorter than 32 bits."""
+    if isinstance(of, (ByteType, ShortType)):
+        return IntegerType()
+    return StringType() if isinstance(of, (CharType, VarcharType)) else of

@@ -174,6 +174,8 @@ export interface LoadRow {
   snapshot: string;
   committed_at_ms: number;
   transform: string;
+  /** What it changed of the table's columns, each in words. */
+  columns: string[];
 }
 
 /** The range map of some batches and of a page of partitions, and the last runs, the oldest first. */
@@ -375,6 +377,8 @@ export interface ReplayRow {
   snapshot: string;
   committed_at_ms: number;
   transform: string;
+  /** What it changed of the table's columns, each in words. */
+  columns: string[];
   /** Whose run replayed: a date backfill is a run of the pipeline's own DAG. */
   dag_id: string;
   /** The offsets of the batch that it loaded. */

@@ -1,0 +1,89 @@
+"""What the next load of each pipeline will change of its table's columns, before it runs.
+
+A transform is the user's code, as in `tidegate.spark.transform_check`: a process of its own (`python -m
+tidegate.spark.table_check FOLDER ANSWERS`, the jobs on stdin) plans them on a Spark Connect server, where the tables are. It
+reads no record, and changes nothing. The server's URL, which may hold a token, is in its environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.model.errors import TidegateError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.jobs import LoadJob, Reading
+from tidegate.core.state.receipt import Load
+
+REMOTE = "SPARK_REMOTE"
+"""pyspark's own variable for the URL of a Spark Connect server."""
+TIMEOUT_S = 60.0
+NOWHERE = OffsetRange("none", 0, 0, 1)
+"""The range of a job whose plan is made, and not executed."""
+
+
+def column_changes(
+    pipelines: Sequence[Pipeline], spark_jobs: Path, url: str, *, timeout_s: float = TIMEOUT_S
+) -> dict[str, list[str] | str]:
+    """By pipeline the statements that its next load will run, or why the table will not take its rows.
+
+    A pipeline that could not be looked at is missing.
+    """
+    orders = json.dumps([_job(pipeline).to_json() for pipeline in pipelines])
+    with tempfile.TemporaryDirectory(prefix="tidegate-check-") as folder:
+        answers = Path(folder) / "answers"
+        answers.touch()
+        with suppress(subprocess.TimeoutExpired):
+            subprocess.run(  # noqa: S603
+                [sys.executable, "-m", "tidegate.spark.table_check", str(spark_jobs), str(answers)],
+                env={**os.environ, "SPARK_CONNECT_MODE_ENABLED": "1", REMOTE: url},
+                input=orders.encode(),
+                capture_output=True,
+                timeout=timeout_s,
+                check=False,
+            )
+        return dict(json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines())
+
+
+def _job(pipeline: Pipeline) -> LoadJob:
+    batch = 1 if pipeline.identity == "batch" else None
+    return LoadJob(
+        load=Load(pipeline=pipeline.name, seq=1, run_id="check", ranges=(NOWHERE,), batch=batch),
+        transform=pipeline.transform,
+        table=pipeline.sink.table,
+        reading=Reading(kafka_options={"kafka.bootstrap.servers": "localhost:1"}),
+        sink=pipeline.sink.kind,
+        contract=pipeline.contract,
+    )
+
+
+def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path) -> None:
+    """Plan each job in this process, and add its answer to the file at once, as one line of JSON, `[pipeline, answer]`."""
+    from tidegate.sinks import sink_of  # noqa: PLC0415 - these import pyspark
+    from tidegate.sinks.identity import identity_of  # noqa: PLC0415
+    from tidegate.spark.kafka_source import read_ranges  # noqa: PLC0415
+    from tidegate.spark.session import connect  # noqa: PLC0415
+    from tidegate.spark.transforms import find_transform  # noqa: PLC0415
+
+    with connect(os.environ.pop(REMOTE), name="tidegate check") as spark:
+        for order in orders:
+            job = LoadJob.from_json(order)
+            try:
+                transform = find_transform(job.transform, spark_jobs)
+                schema = transform(read_ranges(spark, job.load.ranges, job.reading.kafka_options)).schema
+                said: list[str] | str = sink_of(job, spark).changes(identity_of(job).check(schema, transform.name), job)
+            except TidegateError as error:
+                said = str(error)
+            with answers.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([job.load.pipeline, said]) + "\n")
+
+
+if __name__ == "__main__":
+    look(json.load(sys.stdin), Path(sys.argv[1]), Path(sys.argv[2]))
