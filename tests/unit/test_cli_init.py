@@ -209,6 +209,15 @@ def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypa
     assert "run ALTER TABLE lake.a.new DROP PARTITION FIELD days(at)" in checked(project, 0).replace("\n", " ")
     sink.away = True
     assert "table lake.a.new was not checked" in checked(project, 0)
+    assert "columns were not checked: no Spark is known" in checked(project, 0)
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    for said, code, told in (
+        ({"new": ["ALTER TABLE t"]}, 0, "new: the next load will run ALTER TABLE t"),
+        ({"new": "id is int there"}, 1, "new: id is int there"),
+        ({}, 0, "new: columns were not checked"),
+    ):
+        monkeypatch.setattr(check, "column_changes", lambda *_, said=said: said)
+        assert told in checked(project, code).replace("\n", " ")
 
 
 def test_check_covers_receivers_beside_the_pipelines(project: Path) -> None:

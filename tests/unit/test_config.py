@@ -77,7 +77,7 @@ def starting(start: object) -> dict[str, Any]:
         ({"limits": {"max_record": 5}}, "limits.max_record: not a setting, expected one of"),
         ({"limits": {"\ud800": 5}}, r"limits.\ud800: not a setting, expected one of"),
         ({"limits": {1: 5}}, "limits.1: not a setting, expected one of"),
-        ({"name": "orders"}, "name: not a setting, expected one of announce, backpressure, catch_up, dedupe, description"),
+        ({"name": "orders"}, "name: not a setting, expected one of announce, backpressure, catch_up, contract, dedupe"),
         ({"limits": {"max_records": True}}, "limits.max_records: expected a positive integer"),
         ({"dedupe": {}}, "dedupe.window: required, but missing; expected a whole number of offsets"),
         ({"dedupe": None}, "dedupe: expected a mapping of settings"),

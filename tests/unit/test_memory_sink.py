@@ -15,6 +15,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from tests.records import changed, load_job, write_of
 from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import Contract
 from tidegate.core.config.sinks import ICEBERG, KINDS, Replaces
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.columns import BATCH
@@ -144,19 +145,20 @@ def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
     held = [*BY_ORIGIN.fields, StructField("size", StringType()), StructField("shop", StringType(), nullable=False)]
     sink.tables["memory"].schema = StructType(held)
     others = [StructField("ID", LongType()), StructField("size", IntegerType()), StructField("extra", IntegerType())]
+    job = replace(job, contract=Contract("freeze", "freeze"))
     with pytest.raises(SinkMisfit) as caught:
         sink.prepare(StructType([*BY_ORIGIN.fields[1:], *others]), ByOrigin(job.load.ranges), job, sink.lookup(job))
     for told in (
         *(
-            "ID is int there and bigint here",
-            "un ALTER TABLE memory ALTER COLUMN `ID` TYPE bigint, or cast ID in the transform",
+            "id is int there and bigint here",
+            "un ALTER TABLE memory ALTER COLUMN `id` TYPE bigint, or cast id in the transform",
         ),
         *("size is string there and int here", "cast size in the transform, or write to a new table"),
         *("it has no column extra", "un ALTER TABLE memory ADD COLUMNS (`extra` int)", "it requires a value of shop"),
         "ALTER COLUMN `shop` DROP NOT NULL, or let the transform make shop",
     ):
         assert told in str(caught.value)
-    assert caught.value.fields["columns"] == "ID, size, extra, shop"
+    assert caught.value.fields["columns"] == "id, size, shop, extra"
 
 
 PIPELINE: dict[str, Any] = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}

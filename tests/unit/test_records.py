@@ -17,6 +17,7 @@ from tidegate.core.config.pipeline import Dedupe, Maintenance, Split
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.load.answer import answer_by_receipt, brief, whole
 from tidegate.core.model import errors
+from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import BrokerUnavailable, ReceiptMismatch, RequestError, SinkMisfit, StateCorrupt, TidegateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
@@ -139,6 +140,7 @@ WRITES = {
     "a replay": changed(WRITE, replay="again", topic_ids={"t": "id"}, generation=2, batch=3),
     "where it leads": changed(WRITE, beside=AFTER.beside(RANGES, WRITE.load.topic_ids)),
     "without repeats": changed(WRITE, dedupe=Dedupe(5, "id")),
+    "other columns": changed(WRITE, columns=(ColumnChange("a.b", None, "int"), ColumnChange("c", "int", "bigint"))),
 }
 
 
@@ -309,8 +311,17 @@ def test_a_job_that_wrote_nothing_found_the_newest_receipt_that_covers_its_range
 def test_an_event_says(event: Any, told: dict[str, Any]) -> None:
     batch = event is COMMITTED
     of = {"pipeline": "p", "table": "iceberg://lake/a/b", "topics": ["kafka://kafka_default/t"]}
-    rest = {"transform": f"m:f@{1 if batch else 2}", "page": f"dags/p/plugin/ranges{'?batch=7' if batch else ''}"}
+    rest = {
+        "columns": [],
+        "transform": f"m:f@{1 if batch else 2}",
+        "page": f"dags/p/plugin/ranges{'?batch=7' if batch else ''}",
+    }
     assert json.loads(json.dumps(event.to_json())) == {**of, **told, **rest}
+
+
+def test_a_change_of_a_column_is_said_in_words() -> None:
+    said = [str(ColumnChange("a.b", was, "bigint")) for was in (None, "int", "bigint")]
+    assert said == ["a.b bigint was added", "a.b int is bigint now", "a.b bigint is not required any more"]
 
 
 def test_the_tree_of_errors_in_the_docs_is_the_tree_in_the_code() -> None:
