@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.records import load_job
 from tests.spark.conftest import Job, Load
 from tests.spark.log import PLAIN
 from tests.spark.sinks_under_test import SinkUnderTest
+from tidegate.core.config.pipeline import Contract
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, read_origins, rows_without_origin
@@ -81,7 +83,7 @@ def test_the_statement_of_the_advice_makes_the_load_fit(
 ) -> None:
     """Names are quoted; a column of the same type that is not made any more may have been renamed; types widen."""
     load(job(0, 5, transform="made:plain"))
-    wanted = job(5, 10, seq=1, transform=f"made:{name}")
+    wanted = replace(job(5, 10, seq=1, transform=f"made:{name}"), contract=Contract("freeze", "freeze"))
     with pytest.raises(SinkMisfit) as caught:
         load(wanted)
     spark.sql(re.findall(STATEMENT, caught.value.fix)[-1])
@@ -95,10 +97,11 @@ def test_a_required_column_that_the_rows_lack_is_named(spark: SparkSession, load
     spark.sql(f"DROP TABLE {table}")
     columns = "id INT, _raw STRING, _error STRING, _kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
     spark.sql(f"CREATE TABLE {table} ({columns}, shop STRING NOT NULL) USING iceberg")
+    wanted = replace(job(0, 5, transform="made:plain"), contract=Contract("freeze", "freeze"))
     with pytest.raises(SinkMisfit, match="requires a value of shop") as caught:
-        load(job(0, 5, transform="made:plain"))
+        load(wanted)
     spark.sql(re.findall(STATEMENT, caught.value.fix)[-1])
-    load(job(0, 5, transform="made:plain"))
+    load(wanted)
 
 
 def test_an_origin_column_of_another_type_is_not_to_be_cast(spark: SparkSession, load: Load, job: Job, table: str) -> None:

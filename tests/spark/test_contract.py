@@ -155,7 +155,8 @@ def test_fields_inside_of_structs_lists_and_maps_evolve_too(
     }
     load(job(2, 3, seq=2, transform="shop:shuffled"))
     load(by(job(3, 4, seq=3, transform="shop:nested_more"), FREEZE))
-    deep: dict[int, Any] = {row["id"]: {**row["deep"], "map": dict(row["deep"]["map"])} for row in sink.rows(table)}
+    rows = spark.table(table).collect()
+    deep: dict[int, Any] = {row["id"]: row["deep"].asDict(recursive=True) for row in rows}
     assert deep[0] == {"x": 0, "list": [{"z": 0, "v": None}], "map": {"k": {"q": 0, "r": None}}, "a b": None}
     assert deep[1] == {"x": 1, "list": [{"z": 1, "v": 1.5}], "map": {"k": {"q": 1, "r": True}}, "a b": "x"}
     assert deep[2] == {"x": 2, "list": None, "map": {"k": {"q": 2, "r": None}}, "a b": None}

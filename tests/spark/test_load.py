@@ -93,20 +93,6 @@ def test_commit_that_landed_but_was_reported_failed_is_not_committed_twice(
     assert sink.commits(table) == commits + 1
 
 
-def test_a_new_column_is_refused_with_the_statement_that_adds_it(spark: SparkSession, load: Load, job: Job, table: str) -> None:
-    """Nothing is altered behind the user's back; after the ALTER TABLE of the message both transforms fit."""
-    load(job(0, 5))
-    with pytest.raises(SinkMisfit, match="no column extra") as caught:
-        load(job(5, 10, seq=1, transform="shapes:widened"))
-    statement = caught.value.fix.removeprefix("Run ").split("; then")[0]
-    spark.sql(statement)
-    load(job(5, 10, seq=1, transform="shapes:widened"))
-    load(job(10, 15, seq=2))
-    assert [row["extra"] for row in spark.table(table).orderBy("id").select("extra").collect()] == [None] * 5 + [1.5] * 5 + [
-        None
-    ] * 5
-
-
 def test_an_origin_that_was_renamed_is_given_back_and_never_added(
     spark: SparkSession, load: Load, job: Job, table: str
 ) -> None:

@@ -139,8 +139,10 @@ def _differences(held: DataType, made: DataType, kept_as: KeptAs, path: tuple[st
         isinstance(held, MapType) and isinstance(made, MapType) and _kept(held.keyType, kept_as) == _kept(made.keyType, kept_as)
     ):
         yield from _differences(held.valueType, made.valueType, kept_as, (*path, "value"))
-    elif _kept(held, kept_as) != _kept(made, kept_as) and not _is_wider(kept_as(held), kept_as(made)):
-        yield Difference(path, held, made)
+    elif _kept(held, kept_as) != _kept(made, kept_as):
+        found = Difference(path, held, made)
+        if found.is_own or not _is_wider(kept_as(held), kept_as(made)):
+            yield found
 
 
 def _kept(of: DataType, kept_as: KeptAs) -> object:
