@@ -2,6 +2,7 @@
 
     before-range   after-range      a range is saved           (plan)
     before-write   after-write      the sink's commit          (load; after: the receipt is not handed on yet)
+    between-commits                 the quarantine has its records, and the table no rows yet   (load)
     before-cursor  after-cursor     the cursor moves           (commit)
 
 Nothing happens unless `TIDEGATE_FAIL_POINTS` names a folder. Then a file in it, named like the point, says what happens to the
@@ -17,7 +18,7 @@ import signal
 from pathlib import Path
 
 VARIABLE = "TIDEGATE_FAIL_POINTS"
-POINTS = ("before-range", "after-range", "before-write", "after-write", "before-cursor", "after-cursor")
+POINTS = ("before-range", "after-range", "between-commits", "before-write", "after-write", "before-cursor", "after-cursor")
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 

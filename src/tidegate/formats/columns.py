@@ -13,6 +13,8 @@ Parser = Literal["jvm", "python"]
 
 RAW, ERROR = "_raw", "_error"
 """The columns that hold the text of a broken record, and what is wrong with it; null where nothing is."""
+REJECT = "_reject"
+"""The column that says why the transform rejects a row; null where it does not. No table has it."""
 TOMBSTONE, NOT_TEXT = "no value (a tombstone)", f"not UTF-8; {RAW} is base64"
 
 FROM_KAFKA = ("key", "timestamp", "timestampType", "headers")
@@ -28,6 +30,17 @@ def header(records: DataFrame, name: str) -> Column:
     """
     named = F.filter(records["headers"], lambda each: each["key"] == name)
     return F.try_element_at(named, F.lit(-1))["value"]
+
+
+def reject(rows: DataFrame, condition: Column, reason: str | Column) -> DataFrame:
+    """The rows, of which those that fulfil a condition are rejected: their records go to the pipeline's quarantine.
+
+    What was rejected before stays so, with its first reason. Of a reason the first 1,000 characters are kept.
+
+        rows = reject(parse_json(records, "id BIGINT, price DOUBLE"), F.col("price") < 0, "the price is negative")
+    """
+    said = F.when(condition, reason if isinstance(reason, Column) else F.lit(reason))
+    return rows.withColumn(REJECT, F.coalesce(REJECT, said) if REJECT in rows.columns else said)
 
 
 def quoted(of: str) -> str:

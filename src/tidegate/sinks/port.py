@@ -112,6 +112,21 @@ class SinkWriter(Protocol):
             Exception: what Spark raised while it made the rows, which `tidegate.spark.errors` translates; nothing was written.
         """
 
+    def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:
+        """Add rejected records to the job's quarantine, which is created if need be, under an attempt.
+
+        Those that it holds under this attempt are replaced; others stay.
+
+        Raises:
+            SinkMisfit: a table of that name is no quarantine of this one.
+        """
+
+    def sweep(self, receipt: Receipt, job: LoadJob) -> int:
+        """Remove what earlier attempts than the receipt's have set aside of its ranges; how many records it holds of its own.
+
+        Those of an attempt that was committed later stay.
+        """
+
     def offsets_of(self, receipt: Receipt) -> Mapping[TopicPartition, tuple[int, int]] | None:
         """The first and the last offset (both inclusive) of each partition's rows in a receipt's commit.
 

@@ -6,6 +6,7 @@ It replaces either the rows of those records, or, where the transform aggregates
 lookup    has this batch landed before, and at which commit is the table?
 prepare   transform, schemas, the table        2 round trips in Spark Connect, those of the transform itself and of the table
 look      which stored data is affected?       only where the sink has to look before it writes
+aside     which records are rejected?        only with a quarantine
 write     read Kafka, guard, replace
 receipt   find the commit again, its offsets
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -50,6 +51,7 @@ from tidegate.sinks.port import Phases, Prepared, SinkWriter
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
 from tidegate.spark.kafka_source import read_ranges
+from tidegate.spark.quarantine import Marks, set_aside
 from tidegate.spark.repeats import look_back_named, without_repeats
 from tidegate.spark.settings import age_s
 from tidegate.spark.tally import Tally
@@ -80,6 +82,7 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
         TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
         OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed. LookBackExpired: those that tell
             repeats cannot.
+        BudgetExceeded: more records are rejected than the job's quarantine allows; nothing is committed.
         SinkError: the table cannot take the rows, is another pipeline's, or holds no receipt that covers the ranges.
         SinkConflict: other commits got in the way each time; nothing is committed.
         ReceiptMismatch: what was written is not what the receipt says, or a contiguous topic has gaps. The commit is in the
@@ -123,7 +126,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 lookup = sink.lookup(job)
             landed = lookup.landed
             current = landed and landed.covers(job.load.ranges) and landed.write.version == write.version
-            if landed and current and not job.redo:
+            if landed and current and not job.redo and _is_settled(sink, landed, job):
                 return _landed_before(spark, sink, landed, job, phases)
             if job.refused is not None:
                 raise TidegateError.from_dict(job.refused)
@@ -135,7 +138,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 if not lookup.exists and not job.create:
                     raise _lost(job)
                 prepared = sink.prepare(schema, identity, job, lookup)
-                write = replace(write, columns=prepared.changes)
+            write = replace(write, columns=prepared.changes, quarantined=work.set_aside(sink, write, phases))
 
             again = job.load.replay is not None or landed is not None
             try:
@@ -144,7 +147,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
             except Exception as error:
                 meaning = error if isinstance(error, TidegateError) else known(error)
                 late = _landed_unanswered(sink, job, write, meaning)
-                if late is not None:
+                if late is not None and _is_settled(sink, late, job):
                     return _landed_before(spark, sink, late, job, phases)
                 if tries == TRIES or not isinstance(meaning, SinkConflict):
                     raise
@@ -152,6 +155,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
         reach("after-write")
 
         with phases("receipt", RECEIPT):
+            work.settle(sink, receipt)
             read = work.seen()
             records, rows = read["rows"], receipt.rows
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
@@ -183,17 +187,21 @@ class _Work:
 
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, *, identity: Identity) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
+        self._aside: int | None = None
 
     def _plan(self) -> None:
         # An observation belongs to one execution: after a refused write, the next try needs new ones.
         self.read, self.kept = Tally("tidegate_read", *_read(self._job)), Tally("tidegate_kept", _count())
         self.written = Observation("tidegate_written")
         self.records = _records(self._spark, self._job, self._job.load.ranges)
-        records = self.read.of(self.records)
+        self.transformed = self._made_of(self.read.of(self.records), self.kept.of)
+
+    def _made_of(self, records: DataFrame, kept: Callable[[DataFrame], DataFrame] = lambda rows: rows) -> DataFrame:
+        """What the transform makes of the records, without repeats, of which `kept` are those that are left."""
         if self._job.load.dedupe is not None:
-            records = self.kept.of(without_repeats(self._spark, records, self._job, self._job.load.dedupe))
+            records = kept(without_repeats(self._spark, records, self._job, self._job.load.dedupe))
         with expecting(total_count(self._job.load.ranges)):
-            self.transformed = self._transform(records)
+            return self._transform(records)
 
     def schema(self) -> StructType:
         """The columns that the transform makes."""
@@ -202,15 +210,41 @@ class _Work:
             schema = self.transformed.schema
         except Exception as error:
             raise self._transform.broken(error) from error
+        self.marks = Marks.of(schema, self._job.quarantine, self._transform.name)
+        schema = StructType([f for f in schema.fields if f.name not in self.marks.left_out])
         self._has_errors = ERROR in schema.fieldNames()
         return schema
+
+    def set_aside(self, sink: SinkWriter, write: Write, phases: Phases) -> int | None:
+        """Add the records that are rejected to the job's quarantine, once; how many there are. None where there is none.
+
+        Raises:
+            BudgetExceeded: too many are.
+        """
+        if self._aside is None and self._job.quarantine is not None:
+            with phases("aside", "looking for records that the load rejects"):
+                self._aside = self.set_aside_again(sink, write) if self.marks else 0
+            reach("between-commits")
+        return self._aside
+
+    def set_aside_again(self, sink: SinkWriter, write: Write) -> int:
+        """Add the records that are rejected, in the place of those that were added under this attempt."""
+        # apart from the rows to write, whose records are counted: an observation belongs to one execution
+        rows = self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
+        add = partial(sink.set_aside, identity=self._identity, job=self._job, attempt=write.attempt)
+        return set_aside(rows, self.marks, self._job, write, records=partial(_records, self._spark, self._job), add=add)
+
+    def settle(self, sink: SinkWriter, receipt: Receipt) -> None:
+        """Make sure that quarantine holds what this write has set aside, and nothing that the rows have replaced."""
+        if not _is_settled(sink, receipt, self._job):
+            self.set_aside_again(sink, receipt.write)
 
     def rows(self, prepared: Prepared) -> DataFrame:
         """The rows to write into a table, for one execution."""
         for tally in self._tallies:
             tally.begin()
         reach("before-write")
-        rows = self._identity.marked(prepared.fitted(self.transformed))
+        rows = self._identity.marked(prepared.fitted(self.marks.kept(self.transformed)))
         return rows.observe(self.written, _count(), F.count(ERROR).alias("errors")) if self._has_errors else rows
 
     @property
@@ -218,12 +252,14 @@ class _Work:
         return (self.read,) if self._job.load.dedupe is None else (self.read, self.kept)
 
     def errors(self, sink: SinkWriter, receipt: Receipt) -> int | None:
-        """How many of the committed rows have an error, once it is executed; None where they have no such column.
+        """How many of the committed rows have an error, once it is executed, or how many records are in quarantine instead.
+
+        None where the rows have no such column.
 
         What was observed is believed where it is of as many rows as were committed. Otherwise the sink counts.
         """
-        if not self._has_errors:
-            return None
+        if self._job.quarantine is not None or not self._has_errors:
+            return receipt.write.quarantined
         observed: Mapping[str, int] = {}
         with suppress(Exception):  # as in `Tally.counts`
             observed = self.written.get
@@ -244,6 +280,14 @@ class _Work:
         if self._job.load.dedupe is not None:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.load.dedupe).count()
         return counted
+
+
+def _is_settled(sink: SinkWriter, receipt: Receipt, job: LoadJob) -> bool:
+    """Whether quarantine holds what a load that landed has set aside, and nothing that older loads of its ranges have.
+
+    It does not where a load of the same range has landed in between, and has swept what was not in the table yet.
+    """
+    return job.quarantine is None or sink.sweep(receipt, job) >= (receipt.write.quarantined or 0)
 
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:

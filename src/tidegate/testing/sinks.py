@@ -28,7 +28,7 @@ from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
 from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import agreed, alterations, fitted
-from tidegate.sinks.identity import ORIGIN, Identity
+from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity
 from tidegate.sinks.port import Phases, Prepared
 
 Row = Mapping[str, Any]
@@ -144,6 +144,28 @@ class MemorySink:
                 commit = table.commit(write.to_properties(), (*kept, *new), made=len(new))
         with phases("receipt", "reading the receipt of the commit"):
             return commit.receipt()
+
+    def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:  # noqa: ARG002
+        """As the port."""
+        aside = self._quarantine(job, records.schema)
+        new = tuple(row.asDict() for row in records.collect())
+        held = tuple(row for row in aside.rows if row["attempt"] != attempt)
+        aside.commit({}, (*held, *new), made=len(new))
+
+    def sweep(self, receipt: Receipt, job: LoadJob) -> int:
+        """As the port."""
+        aside, of, attempt = self._quarantine(job, StructType()), ByOrigin(receipt.load.ranges), receipt.write.attempt
+        of_range = [row for row in aside.rows if _is_of(row, of)]
+        commits = self.tables[self.name].history.commits
+        later = {r.write.attempt for r in (c.receipt() for c in commits) if r.snapshot > receipt.snapshot}
+        kept = tuple(row for row in aside.rows if row not in of_range or row["attempt"] in {attempt, *later})
+        if kept != aside.rows:
+            aside.commit({}, kept, made=0)
+        return sum(row["attempt"] == attempt for row in of_range)
+
+    def _quarantine(self, job: LoadJob, schema: StructType) -> MemoryTable:
+        name = str(job.quarantine and job.quarantine.table)
+        return self.tables.setdefault(name, MemoryTable(schema=schema, owners=set()))
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """As the port."""

@@ -160,6 +160,7 @@ class LoadOperator(SparkTask):
             sink=sink.kind,
             layout=sink.layout,
             contract=pipeline.contract,
+            quarantine=pipeline.quarantined(what["table"]),
             shared_with=sink.shared_with,
             **what,
         )

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
 from tidegate.core.config.layout import Layout, PartitionField
-from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, REPLAY_DAG, matches
+from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, QUARANTINE, REPLAY_DAG, matches
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.errors import ConfigError, did_you_mean
+from tidegate.core.model.fields import TUPLE
 from tidegate.core.model.hours import PERIODS, Every
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.splitting import check_limits
@@ -332,6 +333,21 @@ class Contract(Settings):
 
 
 @dataclass(frozen=True)
+class Quarantine(Settings):
+    """Where the records of a load go that are rejected, with their bytes and the reason."""
+
+    table: values.Table | None = None
+    """Table of the rejected records. The default is `<sink.table>_quarantine`; of a replay into another table, that table's
+    name and `_quarantine`."""
+    budget: values.Budget = 1.0
+    """Most records of a load that may be rejected, as a share of its offsets, such as 0.1 %. Beyond it, the load fails before
+    it writes."""
+    on: values.RejectedBy = field(default=("decode", "transform"), metadata=TUPLE)
+    """What rejects records. decode: the format's `_error`; the table then has no `_raw` and `_error`. transform: `reject` of
+    the transform."""
+
+
+@dataclass(frozen=True)
 class Replay(Settings):
     """Tables and transforms that a replay may use in addition to the pipeline's own."""
 
@@ -407,6 +423,8 @@ class Pipeline(Settings):
     identity: Identity = "origin"
     """What identifies a row: its record (origin), or, for a transform that aggregates, its batch."""
     contract: Contract = field(default_factory=Contract)
+    quarantine: OptionalSection[Quarantine] = None
+    """Keeps rejected records out of the table, in a table of their own. `{}` uses the defaults."""
     replay: Replay = field(default_factory=Replay)
     maintenance: OptionalSection[Maintenance] = None
     """Merges small files of the table, and expires its old snapshots. `{}` uses the defaults."""
@@ -430,6 +448,10 @@ class Pipeline(Settings):
         if most is not None and first is not None and first.records > most:
             bound = f"its first bound of {first.records} records"
             yield "backpressure", f"{bound} is above limits.max_records {most}; lower one"
+        if self.quarantine is not None and self.identity == "batch":
+            yield "quarantine", "rows of `identity: batch` are made of many records, none of which can be rejected; remove it"
+        if self.quarantine is not None and self.quarantine.table in (self.sink.table, *self.replay.tables):
+            yield "quarantine.table", f"{self.quarantine.table} is a table of rows; choose another one"
         if isinstance(self.schedule, LagSchedule) and self.limits.min_records is not None:
             why = "would skip runs that schedule starts for what is unread"
             yield "limits.min_records", f"{why}; remove it, and set schedule.lag"
@@ -485,6 +507,13 @@ class Pipeline(Settings):
         """Whether a run or a replay of this pipeline may write into the table."""
         trial = table.startswith(self.trials) and "." not in table.removeprefix(self.trials)
         return trial or table in (self.sink.table, *self.replay.tables)
+
+    def quarantined(self, table: str) -> Quarantine | None:
+        """Where records go that a load into the table rejects, with the name of that table; None: they stay among the rows."""
+        if self.quarantine is None:
+            return None
+        named = self.quarantine.table if table == self.sink.table else None
+        return replace(self.quarantine, table=named or f"{table}{QUARANTINE}")
 
     @property
     def pool(self) -> str:

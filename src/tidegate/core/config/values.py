@@ -98,6 +98,12 @@ def seconds_of(value: Any) -> Any:
     return value
 
 
+def share_of(value: Any) -> Any:
+    """A text such as `0.1 %` as a share of 1. Any other value as it is: whether it is a share, the caller finds out."""
+    return float(value.rstrip("% ")) / 100 if isinstance(value, str) and PERCENT.fullmatch(value) else value
+
+
+PERCENT = re.compile(r"\d{1,3}(\.\d{1,9})? ?%")
 LONGEST_TEXT = 1000
 """Characters of a description or a pattern, which Airflow stores with the DAG."""
 MOST_RETRIES = 1000
@@ -138,6 +144,18 @@ SafeRate = Annotated[float, Expected(f"a number of records/s from 0 to {MOST_RAT
 Gain = Annotated[float, Expected(f"a number from 0 to {MOST_GAIN}", ge=0, le=MOST_GAIN)]
 
 
+Budget = Annotated[
+    float,
+    Expected(
+        "a share from 0 % to 100 %, such as 0.1 %, or a number from 0 to 1",
+        reads=share_of,
+        schema={"type": ["number", "string"], "pattern": PERCENT.pattern},
+        ge=0,
+        le=1,
+    ),
+]
+
+
 def _duration(least: float, most: float, bounds: str, examples: str = "30s, 15m or 2h") -> Expected:
     """A duration between two bounds (seconds), both included, in seconds or as a text with its unit; it becomes seconds."""
     return Expected(
@@ -164,6 +182,10 @@ def _text(words: str, longest: int, matches: re.Pattern[str] = _NOT_BLANK, **mor
 
 Description = Annotated[str, _text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT, _STORABLE)]
 Group = Annotated[str, _text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP)]
+RejectedBy = Annotated[
+    tuple[Literal["decode", "transform"], ...],
+    listed("a list of what rejects records: decode and transform", least=1),
+]
 Connection = Annotated[
     str,
     _text(

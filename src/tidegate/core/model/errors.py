@@ -25,6 +25,7 @@
     │   ├── PartitionsDeleted      a partition or topic of the cursor no longer exists
     │   └── PartitionsLeftOut      the pipeline's file no longer names a partition of the cursor
     ├── TransformError         a transform cannot be imported, or breaks its contract
+    │   └── BudgetExceeded         more records are rejected than quarantine.budget allows
     ├── SparkError
     │   ├── SparkUnavailable       the Spark server does not answer, or died           (retryable)
     │   ├── SparkAuthFailed        the Spark server refuses the credentials
@@ -193,6 +194,10 @@ class PartitionsLeftOut(OffsetsOutOfRange):
 
 class TransformError(TidegateError):
     """A transform cannot be imported, or what it returns breaks its contract."""
+
+
+class BudgetExceeded(TransformError):
+    """More records of a load are rejected than `quarantine.budget` allows. Nothing was written."""
 
 
 class SparkError(TidegateError):

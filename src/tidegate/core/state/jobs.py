@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.layout import Layout
-from tidegate.core.config.pipeline import Contract, Maintenance, Split, Step
+from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, form, held, nested, optional
@@ -68,6 +68,7 @@ class LoadJob(Record):
     new for each run of the job. None: the load makes one up.
     `create` allows the load to create the table; without it a table that is gone is an error, since it held earlier batches.
     `layout` is how a table that the load creates is laid out, `contract` what becomes of columns that a table has otherwise.
+    `quarantine` is where rejected records go, with the name of its table; None: they stay among the rows.
     `shared_with` are the other pipelines that may write into the table; a table of any other is refused.
     `formerly` are the names that the pipeline had when it loaded into the table.
     `refused` is the error (JSON-ready) that keeps the job from reading: it fails of it, unless it has landed before.
@@ -88,6 +89,7 @@ class LoadJob(Record):
     sink: str = ICEBERG.name
     layout: Layout = field(default=Layout(), metadata=nested(Layout))
     contract: Contract = field(default=Contract(), metadata=nested(Contract))
+    quarantine: Quarantine | None = field(default=None, metadata=optional(nested(Quarantine)))
     shared_with: tuple[str, ...] = field(default=(), metadata=TUPLE)
     formerly: tuple[str, ...] = field(default=(), metadata=TUPLE)
     refused: dict[str, Any] | None = field(default=None, metadata=optional(MAPPING))

@@ -33,6 +33,8 @@ ATTEMPT = f"{PREFIX}attempt"
 """The property by which a write finds its own commit."""
 COLUMNS = f"{PREFIX}columns"
 """The property that says what a load changed of the table's columns, where it changed any."""
+QUARANTINED = f"{PREFIX}quarantined"
+"""The property that says how many records a load has set aside in quarantine, where its pipeline has one."""
 DEDUPE = f"{PREFIX}dedupe"
 """The property that says what a load took for a repeat, where it left any out."""
 
@@ -81,13 +83,15 @@ class Write:
     """What one write of a load promises to its sink: the load, by this version of the transform.
 
     `attempt` is unique for each write, so that a commit whose answer was lost can be told from an older one of the same load.
-    `columns` are the changes of the table's columns that the load needed.
+    `columns` are the changes of the table's columns that the load needed. `quarantined` is how many of its records are in
+    quarantine, under the same attempt; None where the pipeline has none.
     """
 
     load: Load = field(metadata=held(Load))
     transform: str
     attempt: str
     columns: tuple[ColumnChange, ...] = field(default=(), metadata=each(form(list, lambda change: ColumnChange(*change))))
+    quarantined: int | None = None
 
     @property
     def version(self) -> str:
@@ -111,6 +115,7 @@ class Write:
             **({} if load.beside is None else {BESIDE: _dumps(fields_to_json(load.beside))}),
             **({} if load.dedupe is None else {DEDUPE: _dumps(asdict(load.dedupe))}),
             **({COLUMNS: _dumps(self.columns)} if self.columns else {}),
+            **({} if self.quarantined is None else {QUARANTINED: str(self.quarantined)}),
         }
 
 
@@ -200,7 +205,8 @@ class Receipt(Record):
                 dedupe=Dedupe.from_json(json.loads(properties[DEDUPE])) if DEDUPE in properties else None,
             )
             columns = tuple(ColumnChange(*change) for change in json.loads(properties.get(COLUMNS, "[]")))
-            write = Write(load, properties[f"{PREFIX}transform"], properties[ATTEMPT], columns)
+            aside = int(properties[QUARANTINED]) if QUARANTINED in properties else None
+            write = Write(load, properties[f"{PREFIX}transform"], properties[ATTEMPT], columns, aside)
         except (KeyError, ValueError, TypeError, AttributeError, RequestError) as error:
             raise _unreadable(snapshot, error) from error
         if rows is None:

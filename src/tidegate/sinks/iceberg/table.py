@@ -44,6 +44,7 @@ from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted
 from tidegate.sinks.failures import condition_of, first_line
 from tidegate.sinks.iceberg.layout import check_layout, create_table
+from tidegate.sinks.iceberg.quarantine import QUARANTINE_OF, attempts_in, check_quarantine, remove
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
     by_others,
@@ -86,6 +87,7 @@ CHANGED = "The columns of table %s change, as contract says: %s"
 NOT_CHANGED = "Table %s does not take %s: %s"
 TRIES = 3
 """Changes of a table's columns that one load tries, where others change them at the same time."""
+SWEPT = "Quarantine %s holds %d records of this range under earlier loads, which this one replaces; they are removed"
 UNSORTED = "Table %s is created without the order of sink.sort_by, which `tidegate check` shows: %s"
 TOO_MANY = "This load wrote %d data files into %s: choose fields of which a batch has fewer values for sink.partition_by"
 MANY_FILES = 1000
@@ -290,6 +292,29 @@ class IcebergTable:
             log.warning(TOO_MANY, files, self.name)
         return receipt
 
+    def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:
+        """Up to five round trips, and the write."""
+        aside = IcebergTable(self.spark, _quarantine_of(job))
+        mine = Layout(properties={QUARANTINE_OF: self.name})
+        if self.spark.catalog.tableExists(aside.name) or not aside.create(records.schema, identity, job.load.pipeline, mine):
+            check_quarantine(self.spark, aside.name, self.name)
+            if attempt in attempts_in(self.spark, aside.name, job.load.ranges):
+                remove(self.spark, aside.name, job.load.ranges, [attempt])
+        records.writeTo(aside.name).option(f"snapshot-property.{ATTEMPT}", attempt).append()
+
+    def sweep(self, receipt: Receipt, job: LoadJob) -> int:
+        """One round trip where nothing is to be removed."""
+        name, ranges, attempt = _quarantine_of(job), receipt.load.ranges, receipt.write.attempt
+        held = attempts_in(self.spark, name, ranges)
+        if others := held.keys() - {attempt}:
+            of_others = F.col("summary")[ATTEMPT].isin(*others)
+            landed = [other for other, _ in receipts_where(self.spark, self.name, of_others)]
+            later = {other.write.attempt for other in landed if other.committed_at_ms > receipt.committed_at_ms}
+            if earlier := others - later:
+                log.warning(SWEPT, name, sum(held[other] for other in earlier))
+                remove(self.spark, name, ranges, sorted(earlier))
+        return held.get(attempt, 0)
+
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.
 
@@ -313,3 +338,9 @@ def _kept_as(of: DataType) -> DataType:
     if isinstance(of, (ByteType, ShortType)):
         return IntegerType()
     return StringType() if isinstance(of, (CharType, VarcharType)) else of
+
+
+def _quarantine_of(job: LoadJob) -> str:
+    assert job.quarantine is not None  # noqa: S101 - the caller has looked
+    assert job.quarantine.table is not None  # noqa: S101 - `Pipeline.quarantined` names it
+    return job.quarantine.table

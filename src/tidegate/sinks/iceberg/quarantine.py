@@ -1,0 +1,68 @@
+"""The quarantine of an Iceberg table: a table beside it, of records that its loads have rejected.
+
+Records are only added by the load that rejects them, before its rows are committed, and only removed after that commit, where
+another attempt has set them aside (docs/adr/0036-quarantine.md). Its property `QUARANTINE_OF` names the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import SparkSession
+
+from tidegate.core.config.layout import sql_text
+from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.receipt import PREFIX
+from tidegate.sinks.failures import condition_of
+from tidegate.sinks.iceberg.receipts import quoted
+from tidegate.sinks.identity import inside
+
+QUARANTINE_OF = f"{PREFIX}quarantine-of"
+"""The property of a quarantine that names its table."""
+NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
+
+
+def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
+    """Refuse a table that is not the quarantine of this one.
+
+    Raises:
+        SinkMisfit: it is somebody else's.
+    """
+    properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(quarantine)}").collect()}
+    of = properties.get(QUARANTINE_OF)
+    if of != table:
+        held = "no quarantine" if of is None else f"the quarantine of {of}"
+        raise SinkMisfit(
+            f"table {quarantine} is {held}, and cannot be that of {table}",
+            fix="Name another one in quarantine.table; then clear the load task and the tasks after it",
+            table=quarantine,
+        )
+
+
+def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...]) -> dict[str, int]:
+    """How many records of these ranges each attempt has set aside; none where there is no quarantine. One round trip."""
+    try:
+        return dict(spark.table(quarantine).where(inside(ranges)).groupBy("attempt").count().collect())
+    except AnalysisException as error:
+        if condition_of(error).startswith(NOT_FOUND):
+            return {}
+        raise
+
+
+def remove(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...], attempts: Iterable[str]) -> None:
+    """Remove the records of these ranges that these attempts have set aside."""
+    of_attempts = f"{_sql(ranges)} AND attempt IN ({', '.join(map(sql_text, attempts))})"
+    spark.sql(f"DELETE FROM {quoted(quarantine)} WHERE {of_attempts}")  # noqa: S608 - names and texts are quoted
+
+
+def _sql(ranges: tuple[OffsetRange, ...]) -> str:
+    """True for rows whose origin lies in one of the ranges, as SQL."""
+    each = (
+        f"(_kafka_topic = {sql_text(r.topic)} AND _kafka_partition = {r.partition}"
+        f" AND _kafka_offset >= {r.from_offset} AND _kafka_offset < {r.until_offset})"
+        for r in ranges
+        if r.count
+    )
+    return f"({' OR '.join(each)})"
