@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
     from tidegate.core.state.ports import Brokers, JobRunner, SinkReader, StateStore
-    from tidegate.formats.columns import header
+    from tidegate.formats.columns import header, reject
     from tidegate.formats.json import parse_json
     from tidegate.sinks.port import SinkWriter
     from tidegate_receivers.rules.limits import RateLimiter, WatermarkThrottle
@@ -48,6 +48,7 @@ __all__ = [
     "make_rate_policy",
     "max_messages_per_partition",
     "parse_json",
+    "reject",
     "reschedule_receiver",
     "schedule_receivers",
     "share_limit",
@@ -76,6 +77,7 @@ _MODULES = {
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
     "parse_json": "tidegate.formats.json",
+    "reject": "tidegate.formats.columns",
     "reschedule_receiver": "tidegate_receivers.rules.placement",
     "schedule_receivers": "tidegate_receivers.rules.placement",
     "share_limit": "tidegate.core.rates",

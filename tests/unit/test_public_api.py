@@ -21,6 +21,7 @@ SIGNATURES = {
     "make_rate_policy": "(settings, *, interval_s)",
     "max_messages_per_partition": "(lags, *, rate, max_rate_per_partition, min_rate_per_partition, interval_s)",
     "parse_json": "(df, schema, *, column='value', parser=None)",
+    "reject": "(rows, condition, reason)",
     "reschedule_receiver": "(receiver, preferred, tracked, workers)",
     "schedule_receivers": "(preferred, workers)",
     "share_limit": "(sizes, limit)",

@@ -141,6 +141,7 @@ WRITES = {
     "where it leads": changed(WRITE, beside=AFTER.beside(RANGES, WRITE.load.topic_ids)),
     "without repeats": changed(WRITE, dedupe=Dedupe(5, "id")),
     "other columns": changed(WRITE, columns=(ColumnChange("a.b", None, "int"), ColumnChange("c", "int", "bigint"))),
+    "with a quarantine": changed(WRITE, quarantined=3),
 }
 
 

@@ -104,7 +104,7 @@ def test_a_batch_shows_its_reasons_and_its_loads() -> None:
     ]
     cursor = cursor_of("p", 3, {P0: 30}, timing=TIMING)
     load: dict[str, Any] = {"run_id": "r3", "rows": 15, "kept": 0, "snapshot": str(snapshot), "committed_at_ms": 5}
-    load["columns"] = []
+    load |= {"columns": [], "quarantined": None}
     parts = [asdict(r) for r in RANGES]
     why = [{"from_reason": begins, "until_reason": ends} for begins, ends in (("cursor", "log end"), (None, None))]
     explained = ["It was loaded 2 times. Each load replaced the rows of the one before."]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -35,7 +36,7 @@ from tidegate.core.audit.oracle import (
 )
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.repeats import LoggedRepeats
-from tidegate.core.model.ranges import OffsetRange, ranges_to_json
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, ranges_to_json
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
@@ -110,7 +111,7 @@ def judge_batches(
 
 def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verification:
     from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
-    from tidegate.sinks.iceberg.history import read_origins, rows_without_origin  # noqa: PLC0415
+    from tidegate.sinks.iceberg.history import rows_without_origin  # noqa: PLC0415
 
     level = this.source.isolation_level
     with show_progress() as progress:
@@ -137,7 +138,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         return verify(
             committed,
             log,
-            read_origins(this.sink.table),
+            _origins(this),
             receipts,
             retained=watermarks.earliest,
             in_flight=in_flight,
@@ -149,6 +150,17 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             logged=logged,
             dedupe=this.dedupe,
         )
+
+
+def _origins(this: Pipeline) -> Mapping[TopicPartition, Sequence[int]]:
+    """The offset of every row, and of every record in quarantine: each is in one of the two."""
+    from tidegate.sinks.iceberg.history import read_origins  # noqa: PLC0415
+
+    rows = read_origins(this.sink.table)
+    aside = this.quarantined(this.sink.table)
+    for tp, offsets in read_origins(aside.table).items() if aside and aside.table else ():
+        rows.setdefault(tp, array("q")).extend(offsets)
+    return rows
 
 
 def _print_verification(

@@ -121,10 +121,11 @@ class SinkWriter(Protocol):
             SinkMisfit: a table of that name is no quarantine of this one.
         """
 
-    def sweep(self, receipt: Receipt, job: LoadJob) -> int:
-        """Remove what earlier attempts than the receipt's have set aside of its ranges; how many records it holds of its own.
+    def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
+        """Remove from quarantine what other attempts than the receipt's have set aside of its ranges.
 
-        Those of an attempt that was committed later stay.
+        What loads that were committed later have set aside stays. False where records are missing that the receipt says were
+        set aside, and no later load has replaced any of its ranges.
         """
 
     def offsets_of(self, receipt: Receipt) -> Mapping[TopicPartition, tuple[int, int]] | None:

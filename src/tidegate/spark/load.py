@@ -287,7 +287,7 @@ def _is_settled(sink: SinkWriter, receipt: Receipt, job: LoadJob) -> bool:
 
     It does not where a load of the same range has landed in between, and has swept what was not in the table yet.
     """
-    return job.quarantine is None or sink.sweep(receipt, job) >= (receipt.write.quarantined or 0)
+    return job.quarantine is None or sink.sweep(receipt, job)
 
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:

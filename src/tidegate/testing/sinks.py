@@ -22,7 +22,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 from tidegate.core.config.sinks import Replaces, SinkKind
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way, own
 from tidegate.core.model.errors import SinkUnavailable
-from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition, common
 from tidegate.core.state.history import NoOrigin, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
@@ -147,25 +147,26 @@ class MemorySink:
 
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:  # noqa: ARG002
         """As the port."""
-        aside = self._quarantine(job, records.schema)
+        aside = self._quarantine(job)
+        aside.schema = records.schema
         new = tuple(row.asDict() for row in records.collect())
         held = tuple(row for row in aside.rows if row["attempt"] != attempt)
         aside.commit({}, (*held, *new), made=len(new))
 
-    def sweep(self, receipt: Receipt, job: LoadJob) -> int:
+    def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
         """As the port."""
-        aside, of, attempt = self._quarantine(job, StructType()), ByOrigin(receipt.load.ranges), receipt.write.attempt
-        of_range = [row for row in aside.rows if _is_of(row, of)]
-        commits = self.tables[self.name].history.commits
-        later = {r.write.attempt for r in (c.receipt() for c in commits) if r.snapshot > receipt.snapshot}
+        aside, attempt = self._quarantine(job), receipt.write.attempt
+        of_range = [row for row in aside.rows if _is_of(row, ByOrigin(receipt.load.ranges))]
+        newer = (c.receipt() for c in self.tables[self.name].history.commits if c.snapshot > receipt.snapshot)
+        later = {r.write.attempt for r in newer if common(r.load.ranges, receipt.load.ranges)}
         kept = tuple(row for row in aside.rows if row not in of_range or row["attempt"] in {attempt, *later})
         if kept != aside.rows:
             aside.commit({}, kept, made=0)
-        return sum(row["attempt"] == attempt for row in of_range)
+        return bool(later) or sum(row["attempt"] == attempt for row in of_range) >= (receipt.write.quarantined or 0)
 
-    def _quarantine(self, job: LoadJob, schema: StructType) -> MemoryTable:
+    def _quarantine(self, job: LoadJob) -> MemoryTable:
         name = str(job.quarantine and job.quarantine.table)
-        return self.tables.setdefault(name, MemoryTable(schema=schema, owners=set()))
+        return self.tables.setdefault(name, MemoryTable(schema=StructType(), owners=set()))
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """As the port."""

@@ -141,6 +141,7 @@ class LoadRow:
         snapshot: its id, as text: it is larger than the whole numbers that JavaScript has.
         kept: older rows of the same data files, which were written again as they were.
         columns: what it changed of the table's columns, each in words.
+        quarantined: records that it has rejected; None where the pipeline had no quarantine.
     """
 
     run_id: str
@@ -150,6 +151,7 @@ class LoadRow:
     committed_at_ms: int
     transform: str
     columns: tuple[str, ...]
+    quarantined: int | None
 
     @staticmethod
     def of(receipt: Receipt) -> LoadRow:
@@ -162,6 +164,7 @@ class LoadRow:
             committed_at_ms=receipt.committed_at_ms,
             transform=receipt.write.transform,
             columns=tuple(map(str, receipt.write.columns)),
+            quarantined=receipt.write.quarantined,
         )
 
 

@@ -135,7 +135,7 @@ class FinishOperator(Patient):
             self.note(context, *self._lines)
         errors = sum(load.errors or 0 for load in map(LoadFigures.of, loads) if load)
         if errors and self.replays:
-            self._lines.append(broken(errors))
+            self._lines.append(broken(errors, self.pipeline))
             self.note(context, *self._lines)
         if saved.table == pipeline.sink.table:  # a trial's table is nobody's asset, and has no hours
             event = Replayed(

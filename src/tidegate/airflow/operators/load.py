@@ -210,7 +210,7 @@ class LoadOperator(SparkTask):
         result = self.through_spark(lambda runner: runner.run(checked(job, brokers)), context, patience)
         self._results.append(result)
         self._log_result(result)
-        if self.chunks is None and (lines := _noted(result)):  # of a replay its last task tells, of all chunks
+        if self.chunks is None and (lines := self._noted(result)):  # of a replay its last task tells, of all chunks
             self.note(context, *lines)
         return brief(result)
 
@@ -223,18 +223,16 @@ class LoadOperator(SparkTask):
             self.log.info("%s, found by the receipt of %s: %d rows written", *where, receipt.rows)
         else:
             self.log.info("%s, %s: %d records read, %d rows written", *where, records, receipt.rows)
-        for line in _noted(result):
+        for line in self._noted(result):
             self.log.warning("%s", line)
         if result.observed.repeats is not None:
             self.log.info("%d of the records were repeats, and left out", result.observed.repeats)
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
 
-
-def _noted(result: LoadResult) -> list[str]:
-    """What people have to know of a load, for its log and the run's note."""
-    changes = result.receipt.write.columns
-    lines = [changed_columns(changes)] if changes else []
-    return [*lines, broken(result.observed.errors)] if result.observed.errors else lines
+    def _noted(self, result: LoadResult) -> list[str]:
+        """What people have to know of a load, for its log and the run's note."""
+        changes, errors = result.receipt.write.columns, result.observed.errors
+        return [*([changed_columns(changes)] if changes else []), *([broken(errors, self.pipeline)] if errors else [])]
 
 
 def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:

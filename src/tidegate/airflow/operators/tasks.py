@@ -149,8 +149,10 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def broken(errors: int) -> str:
-    """How many rows are of broken records, for a log and a note."""
+def broken(errors: int, pipeline: Pipeline) -> str:
+    """How many records of a load are broken, or rejected, for a log and a note."""
+    if pipeline.quarantine is not None:
+        return f"records in quarantine: {errors}, which `tidegate quarantine {pipeline.name}` shows"
     return f"rows of broken records: {errors}, each with the reason in its column _error"
 
 

@@ -330,12 +330,15 @@ def began_anew(cursor: Cursor, earlier: Iterable[Position | None]) -> tuple[Offs
 
 
 def _miscounts(receipts: Sequence[Receipt], rows: Mapping[TopicPartition, Sequence[int]]) -> Iterable[Miscount]:
-    """Commits whose ranges nothing has replaced since, not even in part, and that have another number of rows now."""
+    """Commits whose ranges nothing has replaced since, not even in part, and that have another number of rows now.
+
+    Records in quarantine are among the rows.
+    """
     for receipt, ranges in live(receipts):
         known = all(r.topic_partition in rows for r in ranges)
         if known and ranges == merged(receipt.load.ranges):
             now = sum(_rows_in(rows[r.topic_partition], r) for r in ranges)
-            if now != receipt.rows:
+            if now != receipt.rows + (receipt.write.quarantined or 0):
                 yield Miscount(receipt, now)
 
 

@@ -38,7 +38,7 @@ from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
-from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.ranges import TopicPartition, common
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted
@@ -302,18 +302,19 @@ class IcebergTable:
                 remove(self.spark, aside.name, job.load.ranges, [attempt])
         records.writeTo(aside.name).option(f"snapshot-property.{ATTEMPT}", attempt).append()
 
-    def sweep(self, receipt: Receipt, job: LoadJob) -> int:
-        """One round trip where nothing is to be removed."""
+    def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
+        """One round trip where nothing is to be removed, and nothing is missing."""
         name, ranges, attempt = _quarantine_of(job), receipt.load.ranges, receipt.write.attempt
         held = attempts_in(self.spark, name, ranges)
-        if others := held.keys() - {attempt}:
-            of_others = F.col("summary")[ATTEMPT].isin(*others)
-            landed = [other for other, _ in receipts_where(self.spark, self.name, of_others)]
-            later = {other.write.attempt for other in landed if other.committed_at_ms > receipt.committed_at_ms}
-            if earlier := others - later:
-                log.warning(SWEPT, name, sum(held[other] for other in earlier))
-                remove(self.spark, name, ranges, sorted(earlier))
-        return held.get(attempt, 0)
+        others, is_whole = held.keys() - {attempt}, held.get(attempt, 0) >= (receipt.write.quarantined or 0)
+        if not others and is_whole:
+            return True
+        since = receipts_where(self.spark, self.name, F.unix_millis("committed_at") > receipt.committed_at_ms)
+        later = {other.write.attempt for other, _ in since if common(other.load.ranges, ranges)}
+        if earlier := others - later:
+            log.warning(SWEPT, name, sum(held[other] for other in earlier))
+            remove(self.spark, name, ranges, sorted(earlier))
+        return is_whole or bool(later)
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.

@@ -77,7 +77,8 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
         <ul>
           {batch.loads.map((load) => (
             <li key={load.snapshot}>
-              {time(load.committed_at_ms)}: {count(load.rows)} rows{load.kept > 0 ? `, ${count(load.kept)} older rows written again` : ""}, snapshot{" "}
+              {time(load.committed_at_ms)}: {count(load.rows)} rows{load.kept > 0 ? `, ${count(load.kept)} older rows written again` : ""}
+              {load.quarantined ? `, ${count(load.quarantined)} records in quarantine` : ""}, snapshot{" "}
               {load.snapshot}, by {load.transform}, run {run(load.run_id)}
               {load.columns.length > 0 && <p className="note">Columns of the table: {load.columns.join(", ")}.</p>}
             </li>

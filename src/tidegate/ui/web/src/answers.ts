@@ -176,6 +176,8 @@ export interface LoadRow {
   transform: string;
   /** What it changed of the table's columns, each in words. */
   columns: string[];
+  /** Records that it has rejected; null where the pipeline had no quarantine. */
+  quarantined: number | null;
 }
 
 /** The range map of some batches and of a page of partitions, and the last runs, the oldest first. */
@@ -379,6 +381,8 @@ export interface ReplayRow {
   transform: string;
   /** What it changed of the table's columns, each in words. */
   columns: string[];
+  /** Records that it has rejected; null where the pipeline had no quarantine. */
+  quarantined: number | null;
   /** Whose run replayed: a date backfill is a run of the pipeline's own DAG. */
   dag_id: string;
   /** The offsets of the batch that it loaded. */

@@ -1,0 +1,87 @@
+"""`tidegate quarantine`: which records a pipeline has rejected, why, and the replay that would empty its quarantine."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from tidegate.cli.shared import (
+    HERE,
+    AsJson,
+    Name,
+    Project,
+    open_remote,
+    out,
+    print_json,
+    print_table,
+    show_progress,
+    the_pipeline,
+)
+from tidegate.core.audit.quarantine import Quarantined, judge_quarantine
+from tidegate.core.model.errors import RequestError
+
+app = typer.Typer()
+LONGEST = 200
+"""Characters of a sample."""
+
+
+@app.command()
+def quarantine(
+    pipeline: Name,
+    project: Project = HERE,
+    most: Annotated[int, typer.Option("--reasons", help="the commonest reasons to show, each with a sample", min=1)] = 10,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Show the records that loads have rejected: reasons, counts, the first and last of each, samples, and a replay.
+
+    The replay loads them again, after the transform or the sender has been corrected: what it accepts moves into the table.
+    """
+    from tidegate.sinks.iceberg.quarantine_reader import read_rejections, read_values  # noqa: PLC0415
+
+    this = the_pipeline(project, pipeline)
+    aside = this.quarantined(this.sink.table)
+    if aside is None or aside.table is None:
+        raise RequestError(f"{this.name} has no quarantine", fix="Add `quarantine: {}` to its file")
+    with open_remote(project) as remote, show_progress() as progress:
+        progress("reading the quarantine", 0, None)
+        found = judge_quarantine(read_rejections(aside.table), remote.reader(this).receipts(this.sink.table, this.name))
+        shown = found.reasons[:most]
+        samples = read_values(aside.table, [reason.first for reason in shown])
+    replay = replay_of(this.name, found)
+    if as_json:
+        reasons = [{**reason.to_json(), "sample": _text(samples.get(reason.first))} for reason in found.reasons[:most]]
+        said: dict[str, Any] = {"pipeline": this.name, "table": aside.table, "records": found.records, "left": found.left}
+        print_json({**said, "reasons": reasons, "replay": replay})
+        return
+    out.print(f"{found.records:,} records are in {aside.table}", markup=False)
+    if found.left:
+        out.print(f"{found.left:,} more are of loads that did not commit; the next load of their offsets removes them")
+    if shown:
+        table = Table("reason", "by", "records", "first", "last", "the first one")
+        for reason in shown:
+            row = (reason.reason, reason.rejected_by, f"{reason.records:,}", reason.first.place, reason.last.place)
+            table.add_row(*row, _text(samples.get(reason.first)))
+        print_table(table, fold=True)
+        out.print(f"once they can be loaded: {replay}", markup=False)
+
+
+def replay_of(pipeline: str, found: Quarantined) -> str | None:
+    """The command that loads all rejected records again; None where there are none."""
+    bounds: list[str] = []
+    for r in found.ranges:
+        of = f"{r.topic}:{r.partition}"
+        bounds += ["--from", f"{of}:{r.from_offset}", "--until", f"{of}:{r.until_offset}"]
+    return shlex.join(["tidegate", "replay", pipeline, *bounds]) if bounds else None
+
+
+def _text(value: bytes | None) -> str:
+    """A sample of a record's value."""
+    if value is None:
+        return "no value"
+    text = value.decode(errors="backslashreplace")
+    printable = "".join(c if c.isprintable() else " " for c in text[: LONGEST + 1])
+    return printable if len(printable) <= LONGEST else f"{printable[:LONGEST]}…"

@@ -1,0 +1,101 @@
+"""What of a quarantine counts, and which replay would empty it: the rejected records, judged by the receipts of their table.
+
+A record counts as rejected where the load that set it aside is the one that the table holds of its offset. Any other is left of
+a load that was killed, and is removed by the next load of the offset.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.saved_replay import live
+
+
+class Rejection(NamedTuple):
+    """A record in quarantine: where it is in the log, what has rejected it and why, by which version, in which attempt."""
+
+    topic: str
+    partition: int
+    offset: int
+    rejected_by: str
+    reason: str
+    transform: str
+    attempt: str
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Its partition."""
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def place(self) -> str:
+        """In words."""
+        return f"{self.topic_partition} at {self.offset}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reason:
+    """Rejected records that have one reason: how many, and the first and the last in the order of the log."""
+
+    reason: str
+    rejected_by: str
+    records: int
+    first: Rejection
+    last: Rejection
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready."""
+        bounds = {"first": self.first.place, "last": self.last.place}
+        return {"reason": self.reason, "rejected_by": self.rejected_by, "records": self.records, **bounds}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quarantined:
+    """What is in quarantine.
+
+    `records` are rejected, for these `reasons`, the commonest first. `left` are of loads that were killed, or have not
+    committed yet. `ranges` hold all that are rejected, one of a partition.
+    """
+
+    records: int
+    left: int
+    reasons: tuple[Reason, ...]
+    ranges: tuple[OffsetRange, ...]
+
+
+def judge_quarantine(rejections: Iterable[Rejection], receipts: Sequence[Receipt]) -> Quarantined:
+    """What of the records in a quarantine counts, by the receipts of its table, oldest commit first, replays too."""
+    loaded: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+    for receipt, ranges in live(receipts):
+        for r in ranges:
+            loaded.setdefault(r.topic_partition, []).append((r.from_offset, r.until_offset, receipt.write.attempt))
+    for known in loaded.values():
+        known.sort()
+    counted, left = [], 0
+    for one in sorted(rejections):
+        known = loaded.get(one.topic_partition, [])
+        at = bisect_right(known, one.offset, key=lambda load: load[0]) - 1
+        if at >= 0 and one.offset < known[at][1] and known[at][2] == one.attempt:
+            counted.append(one)
+        else:
+            left += 1
+    by_reason: dict[tuple[str, str], list[Rejection]] = {}
+    by_partition: dict[TopicPartition, list[int]] = {}
+    for one in counted:
+        by_reason.setdefault((one.rejected_by, one.reason), []).append(one)
+        by_partition.setdefault(one.topic_partition, []).append(one.offset)
+    reasons = [
+        Reason(reason=reason, rejected_by=by, records=len(of), first=of[0], last=of[-1])
+        for (by, reason), of in by_reason.items()
+    ]
+    return Quarantined(
+        records=len(counted),
+        left=left,
+        reasons=tuple(sorted(reasons, key=lambda each: (-each.records, each.first))),
+        ranges=tuple(OffsetRange(*tp, offsets[0], offsets[-1] + 1) for tp, offsets in by_partition.items()),
+    )

@@ -1,0 +1,128 @@
+"""What of a quarantine counts, by the receipts of its table; what a file may say of it; what the command shows."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import tidegate.sinks.iceberg.quarantine_reader as reading
+from tests.records import write_of
+from tidegate.cli import commands, quarantine
+from tidegate.core.audit.oracle import verify
+from tidegate.core.audit.quarantine import Rejection, judge_quarantine
+from tidegate.core.config.parse import parse_pipeline
+from tidegate.core.config.pipeline import Quarantine
+from tidegate.core.model.errors import ConfigError, RequestError
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.state.receipt import Receipt
+
+FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
+
+
+def rejected(offset: int, attempt: str = "a", reason: str = "broken", partition: int = 0) -> Rejection:
+    return Rejection("t", partition, offset, "decode", reason, "m:f@1", attempt)
+
+
+def receipt(seq: int, attempt: str, *ranges: tuple[int, int], partition: int = 0, aside: int = 0) -> Receipt:
+    of = tuple(OffsetRange("t", partition, *bounds) for bounds in ranges)
+    write = write_of("p", seq, "r", of, attempt=attempt)
+    return Receipt(replace(write, quarantined=aside), seq, seq, rows=10 - aside)
+
+
+def test_a_record_counts_where_the_load_that_set_it_aside_is_what_the_table_holds() -> None:
+    """A replay of a part takes its place there. What no commit holds is left of a load that was killed, or has not ended."""
+    receipts = [receipt(1, "a", (0, 10)), receipt(2, "b", (10, 20)), receipt(3, "c", (5, 15))]
+    there = [rejected(n, attempt) for n in (4, 5, 14, 15, 25) for attempt in "abc"]
+    found = judge_quarantine([*there, rejected(7, partition=1)], receipts)
+    assert (found.records, found.left) == (4, 12)
+    assert found.ranges == (OffsetRange("t", 0, 4, 16),)
+    assert judge_quarantine([], []).ranges == ()
+
+
+def test_reasons_come_by_their_number_with_the_first_and_the_last_record() -> None:
+    of = {0: "x", 1: "y", 2: "y", 8: "y"}
+    found = judge_quarantine([rejected(n, reason=reason) for n, reason in of.items()], [receipt(1, "a", (0, 10))])
+    assert [(each.reason, each.records, each.first.offset, each.last.offset) for each in found.reasons] == [
+        ("y", 3, 1, 8),
+        ("x", 1, 0, 0),
+    ]
+
+
+def test_rows_and_rejected_records_are_counted_together_against_a_receipt() -> None:
+    """`verify` finds a record that is in neither, and one that is in both."""
+    receipts, tp = [receipt(1, "a", (0, 10), aside=3)], TopicPartition("t", 0)
+    marks = Watermarks({tp: 0}, {tp: 10})
+    rows = {"all": [*range(10)], "lost": [*range(9)], "doubled": [*range(10), 4]}
+    verified = {name: verify(marks, {tp: range(10)}, {tp: sorted(of)}, receipts) for name, of in rows.items()}
+    assert {name: found.holds for name, found in verified.items()} == {"all": True, "lost": False, "doubled": False}
+
+
+@pytest.mark.parametrize(
+    ("said", "read"),
+    [({}, Quarantine("lake.a.b_quarantine")), ({"table": "lake.q.b", "budget": "0.1 %"}, Quarantine("lake.q.b", 0.001))],
+)
+def test_a_quarantine_is_named_by_its_file_or_by_its_table(said: dict[str, Any], read: Quarantine) -> None:
+    """That of a replay into another table is always named by that table."""
+    pipeline = parse_pipeline("p", {**FILE, "quarantine": said}, file="p.yaml")
+    assert pipeline.quarantined("lake.a.b") == read
+    assert pipeline.quarantined("lake.a.b_trial") == replace(read, table="lake.a.b_trial_quarantine")
+    assert parse_pipeline("p", FILE, file="p.yaml").quarantined("lake.a.b") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"quarantine": {}, "identity": "batch"}, "quarantine: rows of `identity: batch`"),
+        ({"quarantine": {"table": "lake.a.b"}}, "quarantine.table: lake.a.b is a table of rows"),
+        ({"quarantine": {"budget": "1"}}, "quarantine.budget: expected a share"),
+        ({"quarantine": {"budget": "101 %"}}, "quarantine.budget: expected a share"),
+        ({"quarantine": {"on": []}}, "quarantine.on: expected a list"),
+        ({"quarantine": {"on": ["types"]}}, "quarantine.on"),
+    ],
+)
+def test_what_a_quarantine_cannot_be_is_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        parse_pipeline("p", {**FILE, **changes}, file="p.yaml")
+
+
+def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Values are bytes of anybody: what cannot be printed is not."""
+    folder = tmp_path / "dags" / "pipelines"
+    folder.mkdir(parents=True)
+    text = "source: {topics: [t]}\ntransform: m:f\nsink: {table: lake.a.b}\n"
+    (folder / "none.yaml").write_text(text)
+    (folder / "p.yaml").write_text(text.replace("lake.a.b", "lake.a.c") + "quarantine: {}\n")
+    there = [rejected(3), rejected(7, reason="[red]"), rejected(8, attempt="gone")]
+    monkeypatch.setattr(reading, "read_rejections", lambda _: there)
+    monkeypatch.setattr(
+        reading, "read_values", lambda _, asked: dict(zip(asked, [b"\x1b\xff" + b"x" * 300, None], strict=False))
+    )
+    sink = SimpleNamespace(receipts=lambda *_: [receipt(1, "a", (0, 10))])
+    monkeypatch.setattr(quarantine, "open_remote", lambda _: nullcontext(SimpleNamespace(reader=lambda _: sink)))
+
+    def run(*arguments: str) -> str:
+        return (
+            CliRunner()
+            .invoke(commands(), ["quarantine", *arguments, "--project", str(tmp_path)], catch_exceptions=False)
+            .stdout
+        )
+
+    said = json.loads(run("p", "--json"))
+    assert (said["table"], said["records"], said["left"]) == ("lake.a.c_quarantine", 2, 1)
+    assert said["replay"] == "tidegate replay p --from t:0:3 --until t:0:8"
+    assert [each["sample"][:8] for each in said["reasons"]] == [" \\xffxxx", "no value"]
+    shown = run("p")
+    assert "2 records are in lake.a.c_quarantine" in shown
+    assert "[red]" in shown
+    there.clear()
+    assert json.loads(run("p", "--json"))["replay"] is None
+    with pytest.raises(RequestError, match="none has no quarantine"):
+        run("none")
