@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.table import Table
+from rich.text import Text
 
 from tidegate.cli.shared import (
     HERE,
@@ -63,8 +64,9 @@ def quarantine(
     if shown:
         table = Table("reason", "by", "records", "first", "last", "the first one")
         for reason in shown:
-            row = (reason.reason, reason.rejected_by, f"{reason.records:,}", reason.first.place, reason.last.place)
-            table.add_row(*row, _text(samples.get(reason.first)))
+            places = reason.first.place, reason.last.place
+            row = (reason.reason, reason.rejected_by, f"{reason.records:,}", *places, _text(samples.get(reason.first)))
+            table.add_row(*map(Text, row))  # anybody's text, which is no markup
         print_table(table, fold=True)
         out.print(f"once they can be loaded: {replay}", markup=False)
 
