@@ -15,14 +15,14 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 
 from tests.records import changed, load_job, write_of
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.config.pipeline import Contract
+from tidegate.core.config.pipeline import Contract, Quarantine
 from tidegate.core.config.sinks import ICEBERG, KINDS, Replaces
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.columns import BATCH
 from tidegate.core.model.errors import ConfigError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
-from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.receipt import ATTEMPT, Receipt
 from tidegate.sinks import maintain, reader_of, sink_of
 from tidegate.sinks.identity import ORIGIN, ByBatch, ByOrigin, Identity
 from tidegate.sinks.port import Phases
@@ -36,6 +36,8 @@ BY_BATCH = StructType([ID, *(StructField(name, kind) for name, kind in ByBatch.c
 
 class Frame:
     """As much of a DataFrame as the sink asks for."""
+
+    schema = StructType([*BY_ORIGIN.fields, StructField("attempt", StringType())])
 
     def __init__(self, *rows: dict[str, Any]) -> None:
         self.rows = rows
@@ -159,6 +161,48 @@ def test_rows_that_do_not_fit_the_table_are_refused(sink: MemorySink) -> None:
     ):
         assert told in str(caught.value)
     assert caught.value.fields["columns"] == "id, size, shop, extra"
+
+
+def test_columns_to_change_are_told_and_changed_when_a_load_prepares(sink: MemorySink) -> None:
+    """Of a table that there is."""
+    job, wider = (
+        job_of(0, at(0, 2)),
+        StructType([StructField("id", LongType()), StructField("more", IntegerType()), *BY_ORIGIN.fields[1:]]),
+    )
+    assert sink.changes(wider, job) == []
+    put(sink, job, 1)
+    told = ["ALTER TABLE memory ADD COLUMNS (`more` int)", "ALTER TABLE memory ALTER COLUMN `id` TYPE bigint"]
+    assert sink.changes(wider, job) == told
+    sink.prepare(wider, ByOrigin(job.load.ranges), job, sink.lookup(job))
+    assert sink.changes(wider, job) == []
+
+
+def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: MemorySink) -> None:
+    """What another attempt has set aside there is swept, unless that was committed later; what is missing is told."""
+    job = replace(job_of(0, at(0, 4)), quarantine=Quarantine("aside"))
+    identity = ByOrigin(job.load.ranges)
+
+    def set_aside(attempt: str, *offsets: int) -> None:
+        rows = (
+            {"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, "attempt": attempt} for n in offsets
+        )
+        sink.set_aside(cast("DataFrame", Frame(*rows)), identity, job, attempt)
+
+    def held() -> set[tuple[str, int]]:
+        return {(row["attempt"], row["_kafka_offset"]) for row in sink.tables["aside"].rows}
+
+    first = put(sink, job, 1)
+    mine = replace(first, write=replace(first.write, quarantined=1))
+    assert not sink.sweep(mine, job)
+    for attempt in ("a", "dead", "a"):
+        set_aside(attempt, 2)
+    set_aside("beyond", 7)
+    assert sink.sweep(mine, job)
+    assert held() == {("a", 2), ("beyond", 7)}
+    later = sink.tables["memory"].commit({**first.write.to_properties(), ATTEMPT: "later"}, (), made=0)
+    set_aside("later", 3)
+    assert sink.sweep(replace(mine, snapshot=later.snapshot - 1), job)
+    assert held() == {("a", 2), ("later", 3), ("beyond", 7)}
 
 
 PIPELINE: dict[str, Any] = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}

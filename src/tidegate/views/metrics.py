@@ -37,6 +37,7 @@ class Metric:
 PHASES = {
     "lookup": "asking whether the batch has landed before",
     "prepare": "preparing the transform and the table",
+    "aside": "looking for records that the load rejects",
     "look": "looking for data files that the range cuts",
     "write": "reading Kafka and writing the table",
     "receipt": "reading the receipt",
