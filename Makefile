@@ -153,7 +153,7 @@ $(WEB)/dev/node_modules: $(WEB)/node_modules $(WEB)/dev/package-lock.json
 pictures: bundle $(WEB)/dev/node_modules ## those of docs/pages.md, of the pages without Airflow, by CHROMIUM=/usr/bin/chromium
 	$(NPM)/dev run --silent pictures
 	@# 256 colours, those that are rare as well, are a third of the bytes
-	$(BIN)/python -c 'import pathlib, PIL.Image as P; [P.open(f).convert("RGB").quantize(256, P.Quantize.MAXCOVERAGE, dither=P.Dither.NONE).save(f, optimize=True) for f in pathlib.Path("docs/pages").iterdir()]'
+	$(BIN)/python -c 'import pathlib, PIL.Image as P; [P.open(f).convert("RGB").quantize(256, P.Quantize.MAXCOVERAGE, dither=P.Dither.NONE).save(f, optimize=True) for f in pathlib.Path("docs/pages").glob("*.png")]'
 
 schema: venv ## the JSON Schemas that editors use for pipelines and receivers
 	$(BIN)/tidegate check --schema > dags/pipelines/pipeline.schema.json

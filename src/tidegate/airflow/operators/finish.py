@@ -129,7 +129,7 @@ class FinishOperator(Patient):
         loaded: dict[str, Any] = {"replay": saved.name, **{name: getattr(verdict, name) for name in told}}
         metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
         loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
-        columns = tuple(str(ColumnChange(*each)) for load in loads for each in load["receipt"]["columns"])
+        columns = tuple(str(ColumnChange(*each)) for load in loads for each in load["receipt"].get("columns", ()))
         if columns and self.replays:
             self._lines.append(changed_columns(columns))
             self.note(context, *self._lines)
