@@ -37,6 +37,13 @@ def new(records):
 def strict(records):
     return reject(parse_json(records, "id INT"), id >= 0, F.concat(F.lit("no "), id.cast("string"), F.repeat(F.lit("x"), 2000)))
 
+def random(records):
+    return reject(parse_json(records, "id INT"), F.rand() < 0.5, "unlucky")
+
+def several(records):
+    rows = parse_json(records, "id INT").withColumn("n", F.explode(F.array(F.lit(1), F.lit(2))))
+    return reject(rows, (id == 4) & (F.col("n") == 2), "its second row")
+
 def twice(records):
     rows = reject(parse_json(records, "id INT"), id == 1, "first")
     return reject(rows, id < 3, "second")
@@ -169,6 +176,21 @@ def test_beyond_the_budget_nothing_is_committed(sink: SinkUnderTest, load: Load,
         load(wanted)
     assert (sink.commits(table), held.rejected) == (commits, [])
     load(job(0, 10, seq=1, transform="shop:old", budget=0.3))
+
+
+def test_what_is_rejected_is_decided_once(load: Load, job: Job, held: Records) -> None:
+    """A transform that decides otherwise when its rows are made loses no record: its load fails, or both agree."""
+    load(job(0, 30, transform="shop:new"))
+    with pytest.raises(TransformError, match="rejects other records each time"):
+        load(job(0, 30, seq=1, transform="shop:random"))
+    assert held.rows == [*range(30)]
+    load(job(0, 30, seq=2, transform="shop:new"))
+    assert held.rejected == []
+
+
+def test_one_rejected_row_takes_all_rows_of_its_record_with_it(load: Load, job: Job, held: Records) -> None:
+    load(job(0, 6, transform="shop:several"))
+    assert (held.rows, held.rejected) == ([0, 0, 1, 1, 2, 2, 3, 3, 5, 5], [4])
 
 
 def test_a_reason_is_cut_and_the_first_one_counts(sink: SinkUnderTest, load: Load, job: Job, held: Records) -> None:

@@ -12,6 +12,8 @@ from tidegate.core.model.errors import TidegateError
 
 ORIGIN_BROKEN = "tidegate: a row left the range:"
 """The start of the error that the origin guard raises inside a job."""
+DECIDED_TWICE = "tidegate: a row is rejected, and was not before:"
+"""The start of the error that the guard of quarantines raises inside a job."""
 LOOKED_UP = "the saved range stays, and the next try looks in the sink before it writes"
 """Part of the fix of every error after which a write may have landed."""
 

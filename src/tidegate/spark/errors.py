@@ -30,7 +30,7 @@ from tidegate.core.model.errors import (
     TopicNotFound,
     TransformError,
 )
-from tidegate.sinks.failures import LOOKED_UP, ORIGIN_BROKEN, Rule, first_line, grpc_status, text_of
+from tidegate.sinks.failures import DECIDED_TWICE, LOOKED_UP, ORIGIN_BROKEN, Rule, first_line, grpc_status, text_of
 from tidegate.sinks.iceberg import errors as iceberg
 
 _SMALLER = (
@@ -48,6 +48,12 @@ RULES = (
         TransformError,
         "the transform made a row whose origin columns are not those of a record of this range",
         "Carry the origin columns of each record through the transform unchanged",
+    ),
+    Rule(
+        re.escape(DECIDED_TWICE) + r" (\S+ at offset \w+)",
+        TransformError,
+        "the transform rejects other records each time that it is asked",
+        "Decide by what a record holds, not by the clock, at random, or by what changes elsewhere",
     ),
     Rule(
         r"No space left on device|disk quota exceeded|SQLITE_FULL|database or disk is full",

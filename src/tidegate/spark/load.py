@@ -19,7 +19,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,12 +46,12 @@ from tidegate.failpoints import reach
 from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks import sink_of
-from tidegate.sinks.identity import Identity, identity_of
+from tidegate.sinks.identity import identity_of
 from tidegate.sinks.port import Phases, Prepared, SinkWriter
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
 from tidegate.spark.kafka_source import read_ranges
-from tidegate.spark.quarantine import Marks, set_aside
+from tidegate.spark.quarantine import Marks, Rejected
 from tidegate.spark.repeats import look_back_named, without_repeats
 from tidegate.spark.settings import age_s
 from tidegate.spark.tally import Tally
@@ -116,7 +116,11 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
             f"{job.load.named} of {job.load.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.load.seq
         )
     phases = Phases()
-    with look_back_named(job), translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table):
+    with (
+        ExitStack() as until_end,
+        look_back_named(job),
+        translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table),
+    ):
         identity = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
         sink = sink_of(job, spark)
@@ -133,7 +137,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
 
             with phases("prepare", "preparing the transform and the table"):
                 if tries == 1:
-                    work = _Work(spark, job, transform, identity=identity)
+                    work = _Work(spark, job, transform, until_end=until_end)
                 schema = identity.check(work.schema(), transform.name)
                 if not lookup.exists and not job.create:
                     raise _lost(job)
@@ -185,9 +189,10 @@ def _lost(job: LoadJob) -> TableLost:
 class _Work:
     """What a load reads and writes, and what its latest execution has counted. Each try begins with `schema`."""
 
-    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, *, identity: Identity) -> None:
-        self._spark, self._job, self._transform, self._identity = spark, job, transform, identity
-        self._aside: int | None = None
+    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, *, until_end: ExitStack) -> None:
+        self._spark, self._job, self._transform, self._identity = spark, job, transform, identity_of(job)
+        self._until_end = until_end
+        self._rejected: Rejected | None = None
 
     def _plan(self) -> None:
         # An observation belongs to one execution: after a refused write, the next try needs new ones.
@@ -216,35 +221,42 @@ class _Work:
         return schema
 
     def set_aside(self, sink: SinkWriter, write: Write, phases: Phases) -> int | None:
-        """Add the records that are rejected to the job's quarantine, once; how many there are. None where there is none.
+        """Find the records that are rejected, once, and add them to the job's quarantine; how many there are.
+
+        None where the job has no quarantine.
 
         Raises:
             BudgetExceeded: too many are.
         """
-        if self._aside is None and self._job.quarantine is not None:
+        if self._job.quarantine is None:
+            return None
+        if self._rejected is None and self.marks:
             with phases("aside", "looking for records that the load rejects"):
-                self._aside = self.set_aside_again(sink, write) if self.marks else 0
+                # apart from the rows to write, whose records are counted: an observation belongs to one execution
+                rows = self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
+                self._rejected = Rejected.of(rows, self.marks, self._job)
+                self._until_end.callback(self._rejected.release)
+                self._add(sink, write)
             reach("between-commits")
-        return self._aside
+        return self._rejected.count if self._rejected else 0
 
-    def set_aside_again(self, sink: SinkWriter, write: Write) -> int:
-        """Add the records that are rejected, in the place of those that were added under this attempt."""
-        # apart from the rows to write, whose records are counted: an observation belongs to one execution
-        rows = self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
-        add = partial(sink.set_aside, identity=self._identity, job=self._job, attempt=write.attempt)
-        return set_aside(rows, self.marks, self._job, write, records=partial(_records, self._spark, self._job), add=add)
+    def _add(self, sink: SinkWriter, write: Write) -> None:
+        if self._rejected and self._rejected.count:
+            records = self._rejected.records(_records(self._spark, self._job, self._job.load.ranges), write)
+            sink.set_aside(records, self._identity, self._job, write.attempt)
 
     def settle(self, sink: SinkWriter, receipt: Receipt) -> None:
         """Make sure that quarantine holds what this write has set aside, and nothing that the rows have replaced."""
         if not _is_settled(sink, receipt, self._job):
-            self.set_aside_again(sink, receipt.write)
+            self._add(sink, receipt.write)
 
     def rows(self, prepared: Prepared) -> DataFrame:
         """The rows to write into a table, for one execution."""
         for tally in self._tallies:
             tally.begin()
         reach("before-write")
-        rows = self._identity.marked(prepared.fitted(self.marks.kept(self.transformed)))
+        rows = self.transformed if self._rejected is None else self.marks.kept(self.transformed, self._rejected)
+        rows = self._identity.marked(prepared.fitted(rows))
         return rows.observe(self.written, _count(), F.count(ERROR).alias("errors")) if self._has_errors else rows
 
     @property

@@ -7,20 +7,21 @@ commits, and why no kill between them loses a record, or leaves two copies.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tidegate.core.config.pipeline import Quarantine
-from tidegate.core.model.columns import ORIGIN_COLUMNS
+from tidegate.core.model.columns import OFFSET, ORIGIN_COLUMNS, TOPIC
 from tidegate.core.model.errors import BudgetExceeded, TransformError
-from tidegate.core.model.ranges import OffsetRange, total_count
+from tidegate.core.model.ranges import total_count
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Write
 from tidegate.formats.columns import ERROR, RAW, REJECT
+from tidegate.sinks.failures import DECIDED_TWICE
 
 LONGEST = 1000
 """Characters of a reason that are kept."""
@@ -73,9 +74,17 @@ class Marks:
         columns = [*((ERROR,) if self.error else ()), *((REJECT,) if self.reject else ())]
         return F.substring(F.coalesce(*columns), 1, LONGEST)
 
-    def kept(self, rows: DataFrame) -> DataFrame:
-        """The rows that are not rejected, with the table's columns."""
-        return rows.where(self._by.isNull()).drop(*self.left_out) if self else rows
+    def kept(self, rows: DataFrame, rejected: Rejected) -> DataFrame:
+        """The rows of the records that are not rejected, with the table's columns.
+
+        What was rejected is decided once: a row that is rejected now, and whose record was not, fails the job. Of a transform
+        that decides by the clock, or at random, no record is lost, or is in both places.
+        """
+        if rejected.count:
+            rows = rows.join(F.broadcast(rejected.origins), [*ORIGIN_COLUMNS], "left_anti")
+        doubtful = F.raise_error(F.concat(F.lit(f"{DECIDED_TWICE} "), F.col(TOPIC), F.lit(" at offset "), F.col(OFFSET)))
+        guarded = F.when(self._by.isNull(), F.col(OFFSET)).otherwise(doubtful.cast("long"))
+        return rows.withColumn(OFFSET, guarded).drop(*self.left_out)
 
     def rejected(self, rows: DataFrame) -> DataFrame:
         """The origin of each rejected record, once, with `rejected_by` and `reason`."""
@@ -86,74 +95,53 @@ class Marks:
 
 @dataclass(frozen=True)
 class Rejected:
-    """How many records a load rejects, and each of the commonest reasons with its number and the first record."""
+    """The records that a load rejects: how many, and `origins`, which are kept until `release`, with reasons."""
 
     count: int
-    reasons: tuple[tuple[str, int, str], ...]
+    origins: DataFrame
 
     @staticmethod
-    def of(rejected: DataFrame) -> Rejected:
-        """Of what `Marks.rejected` makes; one job."""
-        place = F.min(F.struct(*ORIGIN_COLUMNS)).alias("place")
-        grouped = rejected.groupBy("reason").agg(F.count(F.lit(1)).alias("n"), place).orderBy(F.desc("n"), "reason")
-        (total,) = rejected.agg(F.count(F.lit(1)).alias("n")).collect()
-        if not total["n"]:
-            return Rejected(0, ())
-        found = [(row["reason"], row["n"], row["place"]) for row in grouped.limit(SHOWN).collect()]
-        return Rejected(total["n"], tuple((reason, n, f"offset {at[2]} of {at[0]}-{at[1]}") for reason, n, at in found))
-
-    def check(self, job: LoadJob) -> None:
-        """Refuse a load that rejects more than the budget allows.
+    def of(rows: DataFrame, marks: Marks, job: LoadJob) -> Rejected:
+        """Of the rows that the transform makes, which are made once for this.
 
         Raises:
-            BudgetExceeded: it does; the commonest reasons are named, each with an offset.
+            BudgetExceeded: there are more than the budget allows; the commonest reasons are named, each with an offset.
         """
+        rejected = Rejected(0, marks.rejected(rows).persist())
+        try:
+            (total,) = rejected.origins.agg(F.count(F.lit(1)).alias("n")).collect()
+            rejected = replace(rejected, count=total["n"])
+            rejected.check(job)
+        except BaseException:
+            rejected.release()
+            raise
+        return rejected
+
+    def release(self) -> None:
+        """They are not needed any more."""
+        with suppress(Exception):  # of a server that is gone nothing is left
+            self.origins.unpersist()
+
+    def records(self, of_log: DataFrame, write: Write) -> DataFrame:
+        """These records as they are in the log, as quarantine holds them for this write."""
+        of_log = of_log.select(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers")
+        aside = of_log.join(F.broadcast(self.origins), [*ORIGIN_COLUMNS])
+        return aside.withColumns({"transform": F.lit(write.transform), "attempt": F.lit(write.attempt)})
+
+    def check(self, job: LoadJob) -> None:
+        """Raises BudgetExceeded: there are more than the budget of the job allows."""
         offsets = total_count(job.load.ranges)
         if job.quarantine is None or self.count <= job.quarantine.budget * offsets:
             return
-        reasons = "; ".join(f"{n} times {reason} (first at {first})" for reason, n, first in self.reasons)
+        place = F.min(F.struct(*ORIGIN_COLUMNS)).alias("place")
+        grouped = self.origins.groupBy("reason").agg(F.count(F.lit(1)).alias("n"), place)
+        commonest = grouped.orderBy(F.desc("n"), "reason").limit(SHOWN).collect()
+        reasons = (f"{n} times {reason} (first at offset {at[2]} of {at[0]}-{at[1]})" for reason, n, at in commonest)
         raise BudgetExceeded(
             f"{self.count} of {offsets} offsets of {job.load.named} are rejected, and quarantine.budget allows "
-            f"{job.quarantine.budget:.4%}: {reasons}",
+            f"{job.quarantine.budget:.4%}: {'; '.join(reasons)}",
             fix="Nothing was written. Correct the transform or the sender, or raise the budget; then clear the load task and "
             "the tasks after it",
             rejected=self.count,
             offsets=offsets,
         )
-
-
-def set_aside(
-    rows: DataFrame,
-    marks: Marks,
-    job: LoadJob,
-    write: Write,
-    *,
-    records: Callable[[tuple[OffsetRange, ...]], DataFrame],
-    add: Callable[[DataFrame], None],
-) -> int:
-    """Find the records of a load that are rejected, and add them to quarantine; how many there are.
-
-    Where there is none, nothing is added. The transform is executed once for the look, beside the write of its rows.
-
-    Args:
-        rows: what the transform makes of the records.
-        marks: which of its columns reject.
-        job: the load.
-        write: the write that follows.
-        records: the records of some ranges, as they are in the log.
-        add: adds them to the quarantine.
-
-    Raises:
-        BudgetExceeded: there are too many; nothing is added.
-    """
-    rejected = marks.rejected(rows).persist()
-    try:
-        found = Rejected.of(rejected)
-        found.check(job)
-        if found.count:
-            of_log = records(job.load.nonempty).select(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers")
-            aside = of_log.join(F.broadcast(rejected), [*ORIGIN_COLUMNS])
-            add(aside.withColumns({"transform": F.lit(write.transform), "attempt": F.lit(write.attempt)}))
-        return found.count
-    finally:
-        rejected.unpersist()
