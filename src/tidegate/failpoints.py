@@ -18,7 +18,8 @@ import signal
 from pathlib import Path
 
 VARIABLE = "TIDEGATE_FAIL_POINTS"
-POINTS = ("before-range", "after-range", "between-commits", "before-write", "after-write", "before-cursor", "after-cursor")
+POINTS = ("before-range", "after-range", "before-write", "after-write", "before-cursor", "after-cursor")
+"""Those that each batch reaches. `between-commits` is for pipelines with a quarantine alone."""
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 
