@@ -216,7 +216,7 @@ class _Work:
         except Exception as error:
             raise self._transform.broken(error) from error
         self.marks = Marks.of(schema, self._job.quarantine, self._transform.name)
-        schema = StructType([f for f in schema.fields if f.name not in self.marks.left_out])
+        schema = self.marks.of_table(schema)
         self._has_errors = ERROR in schema.fieldNames()
         return schema
 

@@ -63,6 +63,10 @@ class Marks:
         """The columns that the table does not have."""
         return (*((RAW, ERROR) if self.error else ()), *((REJECT,) if self.reject else ()))
 
+    def of_table(self, schema: StructType) -> StructType:
+        """The columns of the rows without those that the table does not have."""
+        return StructType([f for f in schema.fields if f.name not in self.left_out])
+
     @property
     def _by(self) -> Column:
         """What has rejected a row; null where nothing has."""

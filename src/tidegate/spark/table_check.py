@@ -61,6 +61,7 @@ def _job(pipeline: Pipeline) -> LoadJob:
         reading=Reading(kafka_options={"kafka.bootstrap.servers": "localhost:1"}),
         sink=pipeline.sink.kind,
         contract=pipeline.contract,
+        quarantine=pipeline.quarantined(pipeline.sink.table),
     )
 
 
@@ -69,6 +70,7 @@ def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path
     from tidegate.sinks import sink_of  # noqa: PLC0415 - these import pyspark
     from tidegate.sinks.identity import identity_of  # noqa: PLC0415
     from tidegate.spark.kafka_source import read_ranges  # noqa: PLC0415
+    from tidegate.spark.quarantine import Marks  # noqa: PLC0415
     from tidegate.spark.session import connect  # noqa: PLC0415
     from tidegate.spark.transforms import find_transform  # noqa: PLC0415
 
@@ -78,6 +80,7 @@ def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path
             try:
                 transform = find_transform(job.transform, spark_jobs)
                 schema = transform(read_ranges(spark, job.load.ranges, job.reading.kafka_options)).schema
+                schema = Marks.of(schema, job.quarantine, transform.name).of_table(schema)
                 said: list[str] | str = sink_of(job, spark).changes(identity_of(job).check(schema, transform.name), job)
             except TidegateError as error:
                 said = str(error)
