@@ -106,9 +106,9 @@ def load_job(
 
 def planned_job(pipeline: Pipeline, saved: SavedRange, kafka_options: Mapping[str, str]) -> LoadJob:
     """The order of a batch as its task would give it."""
-    load, reads = saved.load, (saved.load.nonempty, pipeline.transform, pipeline.sink.table, kafka_options)
-    job = load_job(pipeline.name, load.seq, load.run_id, *reads, topic_ids=load.topic_ids, generation=load.generation)
-    return changed(job, identity=pipeline.identity, sink=pipeline.sink.kind)
+    load, table = replace(saved.load, ranges=saved.load.nonempty), pipeline.sink.table
+    job = LoadJob.of(pipeline, load, Reading(kafka_options=kafka_options), table=table, transform=pipeline.transform)
+    return changed(job, identity=pipeline.identity)
 
 
 def range_of(  # noqa: PLR0917 - in the order of a plan

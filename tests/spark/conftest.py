@@ -23,7 +23,7 @@ import tidegate.spark.load
 import tidegate.testing.sinks
 from tests.records import changed, load_job
 from tests.spark.log import PLAIN, logged, rows_of
-from tests.spark.sinks_under_test import Iceberg, SinkUnderTest
+from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest
 from tidegate.core.config.sinks import KINDS
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, LoadResult
@@ -173,9 +173,9 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def sink(spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
-    """The sink that `load` writes to; a module may ask for others."""
-    return Iceberg(spark)
+def sink(request: pytest.FixtureRequest, spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
+    """The sink that `load` writes to: Iceberg's, unless the test is parametrized by another one (`either_sink`)."""
+    return Memory() if getattr(request, "param", "iceberg") == "memory" else Iceberg(spark)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import pytest
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Summary
 from pyspark.sql import SparkSession
@@ -16,6 +17,8 @@ from tidegate.sinks.iceberg.summary import owners_in
 from tidegate.testing import sinks
 from tidegate.testing.sinks import MEMORY
 
+either_sink = pytest.mark.parametrize("sink", ["iceberg", "memory"], indirect=True)
+"""Of a test: once for each sink."""
 Batches = dict[int, list[tuple[int, int, int]]]
 
 

@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 import tidegate.spark.load
 from tests.spark.conftest import Job, Load
-from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest
+from tests.spark.sinks_under_test import SinkUnderTest, either_sink
 from tidegate.core.config.pipeline import Contract
 from tidegate.core.model.columns import ColumnChange
-from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.errors import SinkConflict, SinkMisfit
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Receipt
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.table import IcebergTable
 
 TRANSFORMS = """
 from pyspark.sql import functions as F
@@ -64,15 +64,6 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["iceberg", "memory"])
-def sink(request: pytest.FixtureRequest, spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
-    """Each sink in turn."""
-    return Iceberg(spark) if request.param == "iceberg" else Memory()
-
-
-iceberg_only = pytest.mark.parametrize("sink", ["iceberg"], indirect=True)
-
-
 def killing(_point: str) -> None:
     raise KeyboardInterrupt
 
@@ -81,6 +72,7 @@ def by(job: LoadJob, contract: Contract) -> LoadJob:
     return replace(job, contract=contract)
 
 
+@either_sink
 def test_a_load_changes_the_columns_that_it_needs_and_its_receipt_says_so(
     sink: SinkUnderTest, load: Load, job: Job, table: str
 ) -> None:
@@ -96,6 +88,7 @@ def test_a_load_changes_the_columns_that_it_needs_and_its_receipt_says_so(
     assert load(job(10, 15, seq=2, transform="shop:second")).receipt.write.columns == ()
 
 
+@either_sink
 @pytest.mark.parametrize("contract", [Contract(), FREEZE, DISCARD], ids=["evolve", "freeze", "discard"])
 def test_offsets_replay_by_an_old_transform_and_by_a_new_one_under_every_contract(
     sink: SinkUnderTest, load: Load, job: Job, table: str, contract: Contract
@@ -110,6 +103,7 @@ def test_offsets_replay_by_an_old_transform_and_by_a_new_one_under_every_contrac
     assert sorted(row["id"] for row in sink.rows(table)) == [*range(20)]
 
 
+@either_sink
 def test_what_is_discarded_is_not_written_and_nothing_changes(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
     """A wider type is still taken; columns that the table does not have are left out."""
     load(job(0, 5, transform="shop:first"))
@@ -117,6 +111,7 @@ def test_what_is_discarded_is_not_written_and_nothing_changes(sink: SinkUnderTes
     assert {*sink.rows(table)[0]} == {"id", "ratio", "_kafka_topic", "_kafka_partition", "_kafka_offset"}
 
 
+@either_sink
 @pytest.mark.parametrize(
     ("transform", "contract", "told"),
     [
@@ -136,7 +131,6 @@ def test_what_does_not_fit_is_named_with_the_first_offset_and_the_choices(
     assert load(job(5, 10, seq=1, transform="shop:first")).receipt.write.columns == ()
 
 
-@iceberg_only
 def test_fields_inside_of_structs_lists_and_maps_evolve_too(
     sink: SinkUnderTest, spark: SparkSession, load: Load, job: Job, table: str
 ) -> None:
@@ -163,7 +157,6 @@ def test_fields_inside_of_structs_lists_and_maps_evolve_too(
     assert deep[3]["a b"] == "x"
 
 
-@iceberg_only
 def test_a_column_that_a_killed_load_has_added_is_in_the_receipt_of_its_next_try(
     sink: SinkUnderTest, spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +171,31 @@ def test_a_column_that_a_killed_load_has_added_is_in_the_receipt_of_its_next_try
     assert load(job(10, 15, seq=2, transform="shop:second")).receipt.write.columns == ()
 
 
-@iceberg_only
+def test_a_column_that_another_load_adds_first_is_taken_as_it_is(
+    sink: SinkUnderTest, spark: SparkSession, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table is looked at anew, and the receipt names only what is left to change."""
+    load(job(0, 5, transform="shop:first"))
+    change, beaten = IcebergTable._change, list[DataFrame]()
+
+    def late(at: IcebergTable, statements: list[str], *, can_retry: bool) -> bool:
+        if not beaten:
+            beaten.append(spark.sql(statements[0].replace("added by", "seen by")))
+        return change(at, statements, can_retry=can_retry)
+
+    monkeypatch.setattr(IcebergTable, "_change", late)
+    assert load(job(5, 10, seq=1, transform="shop:second")).receipt.write.columns == CHANGES[:2]
+    assert {row["note"] for row in sink.rows(table)} == {None, "new"}
+
+
+def test_columns_that_change_all_the_time_are_a_conflict(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is written by rows that were made for other columns."""
+    load(job(0, 5, transform="shop:first"))
+    monkeypatch.setattr(IcebergTable, "_change", lambda *_, can_retry: True)
+    with pytest.raises(SinkConflict, match="others change the columns"):
+        load(job(5, 10, seq=1, transform="shop:second"))
+
+
 def test_a_change_that_the_table_refuses_is_named(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
     """With the statement, and what the table says of it: version 2 of the format has no VARIANT."""
     load(job(0, 5, transform="shop:first"))

@@ -12,11 +12,10 @@ from pyspark.sql import SparkSession
 
 import tidegate.spark.load
 from tests.spark.conftest import Job, Load
-from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest
+from tests.spark.sinks_under_test import SinkUnderTest, either_sink
 from tidegate.core.config.pipeline import Quarantine
 from tidegate.core.model.errors import BudgetExceeded, SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob, LoadResult
-from tidegate.sinks.iceberg.history import IcebergReader
 
 TRANSFORMS = """
 from pyspark.sql import functions as F
@@ -59,15 +58,6 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["iceberg", "memory"])
-def sink(request: pytest.FixtureRequest, spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
-    """Each sink in turn."""
-    return Iceberg(spark) if request.param == "iceberg" else Memory()
-
-
-iceberg_only = pytest.mark.parametrize("sink", ["iceberg"], indirect=True)
-
-
 class Records:
     """The records of a topic, by where they are: ids of the table, and reasons by id in quarantine."""
 
@@ -101,6 +91,7 @@ def job(job: Job, table: str) -> Job:
     return make
 
 
+@either_sink
 def test_rejected_records_are_in_quarantine_as_they_were_and_all_others_in_the_table(
     sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records
 ) -> None:
@@ -116,6 +107,7 @@ def test_rejected_records_are_in_quarantine_as_they_were_and_all_others_in_the_t
     assert load(job(10, 12, seq=1, transform="shop:new")).receipt.write.quarantined == 0
 
 
+@either_sink
 def test_a_replay_moves_records_from_quarantine_to_the_table_and_back(load: Load, job: Job, held: Records) -> None:
     """Of its offsets alone, and as often as it is done: one copy in all."""
     load(job(0, 10, transform="shop:old"))
@@ -128,6 +120,7 @@ def test_a_replay_moves_records_from_quarantine_to_the_table_and_back(load: Load
         assert (held.rows, held.rejected) == ([*range(10)], [])
 
 
+@either_sink
 @pytest.mark.parametrize(("first", "then", "rejected"), [("old", "new", {0, 8}), ("new", "broken", {*range(2, 8)})])
 @pytest.mark.parametrize("point", ["between-commits", "after-write"])
 def test_no_kill_between_the_commits_loses_a_record_or_leaves_two(
@@ -143,6 +136,7 @@ def test_no_kill_between_the_commits_loses_a_record_or_leaves_two(
     assert {*held.rejected} == rejected
 
 
+@either_sink
 @pytest.mark.parametrize("late", ["old", "new"])
 def test_of_two_loads_of_one_range_the_last_to_commit_has_its_records_in_quarantine(
     load: Load, job: Job, held: Records, late: str
@@ -156,7 +150,6 @@ def test_of_two_loads_of_one_range_the_last_to_commit_has_its_records_in_quarant
     assert held.rejected == (sorted(FOURS) if late == "old" else [])
 
 
-@iceberg_only
 def test_a_load_that_ends_late_leaves_what_a_later_one_has_set_aside(
     sink: SinkUnderTest, load: Load, job: Job, held: Records
 ) -> None:
@@ -167,6 +160,7 @@ def test_a_load_that_ends_late_leaves_what_a_later_one_has_set_aside(
     assert (held.rows, held.rejected) == ([1, 2, 3, 5, 6, 7, 9], sorted(FOURS))
 
 
+@either_sink
 def test_beyond_the_budget_nothing_is_committed(sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records) -> None:
     """The error names the commonest reasons, and an offset of each. With a budget of 0 no record may be rejected."""
     load(job(10, 12, transform="shop:new", budget=0))
@@ -178,6 +172,7 @@ def test_beyond_the_budget_nothing_is_committed(sink: SinkUnderTest, load: Load,
     load(job(0, 10, seq=1, transform="shop:old", budget=0.3))
 
 
+@either_sink
 def test_what_is_rejected_is_decided_once(load: Load, job: Job, held: Records) -> None:
     """A transform that decides otherwise when its rows are made loses no record: its load fails, or both agree."""
     load(job(0, 30, transform="shop:new"))
@@ -188,11 +183,13 @@ def test_what_is_rejected_is_decided_once(load: Load, job: Job, held: Records) -
     assert held.rejected == []
 
 
+@either_sink
 def test_one_rejected_row_takes_all_rows_of_its_record_with_it(load: Load, job: Job, held: Records) -> None:
     load(job(0, 6, transform="shop:several"))
     assert (held.rows, held.rejected) == ([0, 0, 1, 1, 2, 2, 3, 3, 5, 5], [4])
 
 
+@either_sink
 def test_a_reason_is_cut_and_the_first_one_counts(sink: SinkUnderTest, load: Load, job: Job, held: Records) -> None:
     """Reasons may differ for each record."""
     load(job(0, 5, transform="shop:strict"))
@@ -201,13 +198,13 @@ def test_a_reason_is_cut_and_the_first_one_counts(sink: SinkUnderTest, load: Loa
     assert {row["_kafka_offset"]: row["reason"] for row in sink.rows(held.aside)} == {0: "second", 1: "first", 2: "second"}
 
 
+@either_sink
 def test_a_transform_that_rejects_needs_a_quarantine(load: Load, job: Job) -> None:
     """Otherwise its records would be lost."""
     with pytest.raises(TransformError, match="has no quarantine for them"):
         load(replace(job(0, 5, transform="shop:old"), quarantine=None))
 
 
-@iceberg_only
 def test_a_quarantine_is_of_one_table_and_is_made_again_where_it_was_dropped(
     sink: SinkUnderTest, spark: SparkSession, load: Load, job: Job, table: str, held: Records
 ) -> None:

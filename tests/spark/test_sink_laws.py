@@ -1,6 +1,6 @@
 """The laws of `SinkWriter`, each shown by whole loads, for every adapter and for the sink in memory.
 
-A new kind is one more class of `sinks_under_test` and one more parameter of the fixture `sink`.
+A new kind is one more class of `sinks_under_test` and one more parameter of `either_sink`.
 """
 
 from __future__ import annotations
@@ -12,11 +12,10 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from pyspark.sql import SparkSession
 
 from tests.records import changed, planned_job
 from tests.spark.conftest import Job, Load
-from tests.spark.sinks_under_test import Iceberg, Memory, SinkUnderTest, expected, held, ids
+from tests.spark.sinks_under_test import SinkUnderTest, either_sink, expected, held, ids
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.model.errors import SinkMisfit, TableLost, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
@@ -24,16 +23,10 @@ from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batc
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed
 from tidegate.sinks import reader_of
-from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
 
+pytestmark = either_sink
 PARTITION = TopicPartition("orders", 0)
-
-
-@pytest.fixture(params=["iceberg", "memory"])
-def sink(request: pytest.FixtureRequest, spark: SparkSession, reader: IcebergReader) -> SinkUnderTest:
-    """Each sink in turn."""
-    return Iceberg(spark) if request.param == "iceberg" else Memory()
 
 
 def test_a_load_leaves_the_rows_of_its_range_and_a_receipt(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:

@@ -22,13 +22,14 @@ from tidegate.core.config.pipeline import Quarantine
 from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Receipt
 
 FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
 
 
 def rejected(offset: int, attempt: str = "a", reason: str = "broken", partition: int = 0) -> Rejection:
-    return Rejection("t", partition, offset, "decode", reason, "m:f@1", attempt)
+    return Rejection("t", partition, offset, "decode", reason, attempt)
 
 
 def receipt(seq: int, attempt: str, *ranges: tuple[int, int], partition: int = 0, aside: int = 0) -> Receipt:
@@ -75,6 +76,17 @@ def test_a_quarantine_is_named_by_its_file_or_by_its_table(said: dict[str, Any],
     assert pipeline.quarantined("lake.a.b") == read
     assert pipeline.quarantined("lake.a.b_trial") == replace(read, table="lake.a.b_trial_quarantine")
     assert parse_pipeline("p", FILE, file="p.yaml").quarantined("lake.a.b") is None
+
+
+def test_a_job_has_what_its_file_says_of_every_load() -> None:
+    """Also of a load into another table, whose quarantine is another one."""
+    said = {"quarantine": {}, "contract": {"columns": "freeze"}, "sink": {"table": "lake.a.b", "sort_by": ["id"]}}
+    pipeline = parse_pipeline("p", {**FILE, **said}, file="p.yaml")
+    load, reading = receipt(1, "a", (0, 10)).load, Reading(kafka_options={})
+    job = LoadJob.of(pipeline, load, reading, table="lake.a.b_trial", transform="m:f")
+    assert (job.sink, job.layout, job.contract) == ("iceberg", pipeline.sink.layout, pipeline.contract)
+    assert job.quarantined == "lake.a.b_trial_quarantine"
+    assert LoadJob.from_json(job.to_json()) == job
 
 
 @pytest.mark.parametrize(

@@ -44,30 +44,30 @@ def quarantine(
     from tidegate.sinks.iceberg.quarantine_reader import read_rejections, read_values  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
-    aside = this.quarantined(this.sink.table)
-    if aside is None or aside.table is None:
+    table = this.quarantine_table
+    if table is None:
         raise RequestError(f"{this.name} has no quarantine", fix="Add `quarantine: {}` to its file")
     with open_remote(project) as remote, show_progress() as progress:
         progress("reading the quarantine", 0, None)
-        found = judge_quarantine(read_rejections(aside.table), remote.reader(this).receipts(this.sink.table, this.name))
+        found = judge_quarantine(read_rejections(table), remote.reader(this).receipts(this.sink.table, this.name))
         shown = found.reasons[:most]
-        samples = read_values(aside.table, [reason.first for reason in shown])
+        samples = read_values(table, [reason.first for reason in shown])
     replay = replay_of(this.name, found)
     if as_json:
         reasons = [{**reason.to_json(), "sample": _text(samples.get(reason.first))} for reason in found.reasons[:most]]
-        said: dict[str, Any] = {"pipeline": this.name, "table": aside.table, "records": found.records, "left": found.left}
+        said: dict[str, Any] = {"pipeline": this.name, "table": table, "records": found.records, "left": found.left}
         print_json({**said, "reasons": reasons, "replay": replay})
         return
-    out.print(f"{found.records:,} records are in {aside.table}", markup=False)
+    out.print(f"{found.records:,} records are in {table}", markup=False)
     if found.left:
         out.print(f"{found.left:,} more are of loads that did not commit; the next load of their offsets removes them")
     if shown:
-        table = Table("reason", "by", "records", "first", "last", "the first one")
+        rows = Table("reason", "by", "records", "first", "last", "the first one")
         for reason in shown:
             places = reason.first.place, reason.last.place
             row = (reason.reason, reason.rejected_by, f"{reason.records:,}", *places, _text(samples.get(reason.first)))
-            table.add_row(*map(Text, row))  # anybody's text, which is no markup
-        print_table(table, fold=True)
+            rows.add_row(*map(Text, row))  # anybody's text, which is no markup
+        print_table(rows, fold=True)
         out.print(f"once they can be loaded: {replay}", markup=False)
 
 

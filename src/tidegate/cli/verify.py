@@ -157,8 +157,7 @@ def _origins(this: Pipeline) -> Mapping[TopicPartition, Sequence[int]]:
     from tidegate.sinks.iceberg.history import read_origins  # noqa: PLC0415
 
     rows = read_origins(this.sink.table)
-    aside = this.quarantined(this.sink.table)
-    for tp, offsets in read_origins(aside.table).items() if aside and aside.table else ():
+    for tp, offsets in read_origins(this.quarantine_table).items() if this.quarantine_table else ():
         rows.setdefault(tp, array("q")).extend(offsets)
     return rows
 

@@ -178,7 +178,7 @@ def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs)
         if new:
             faults.append(f"it has no column {', '.join(one.name for one in new)}")
             fixes.append(_fix_of_new(new, _once(held, made, new[0], kept_as), job.table))
-        fix, first = "; ".join(fixes), next(iter(job.load.nonempty))
+        fix, first = "; ".join(fixes), job.load.nonempty[0]
         since = f"from offset {first.from_offset} of {first.topic_partition} on"
         raise SinkMisfit(
             f"table {job.table} does not fit transform {job.transform}, {since}: {'; '.join(faults)}",

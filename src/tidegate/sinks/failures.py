@@ -48,6 +48,11 @@ def condition_of(error: Exception) -> str:
     return (condition() or "") if callable(condition) else ""
 
 
+def is_missing(error: Exception) -> bool:
+    """Whether Spark found no table of that name."""
+    return condition_of(error).startswith(("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND"))
+
+
 def first_line(text: str) -> str:
     """The line of the deepest cause in a JVM trace; without a trace, the first line that is not noise.
 

@@ -6,7 +6,7 @@ It replaces either the rows of those records, or, where the transform aggregates
 lookup    has this batch landed before, and at which commit is the table?
 prepare   transform, schemas, the table        2 round trips in Spark Connect, those of the transform itself and of the table
 look      which stored data is affected?       only where the sink has to look before it writes
-aside     which records are rejected?        only with a quarantine
+aside     which records are rejected?          only with a quarantine
 write     read Kafka, guard, replace
 receipt   find the commit again, its offsets
 
@@ -211,10 +211,7 @@ class _Work:
     def schema(self) -> StructType:
         """The columns that the transform makes."""
         self._plan()
-        try:
-            schema = self.transformed.schema
-        except Exception as error:
-            raise self._transform.broken(error) from error
+        schema = self._transform.schema(self.transformed)
         self.marks = Marks.of(schema, self._job.quarantine, self._transform.name)
         schema = self.marks.of_table(schema)
         self._has_errors = ERROR in schema.fieldNames()

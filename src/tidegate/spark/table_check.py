@@ -54,15 +54,9 @@ def column_changes(
 
 def _job(pipeline: Pipeline) -> LoadJob:
     batch = 1 if pipeline.identity == "batch" else None
-    return LoadJob(
-        load=Load(pipeline=pipeline.name, seq=1, run_id="check", ranges=(NOWHERE,), batch=batch),
-        transform=pipeline.transform,
-        table=pipeline.sink.table,
-        reading=Reading(kafka_options={"kafka.bootstrap.servers": "localhost:1"}),
-        sink=pipeline.sink.kind,
-        contract=pipeline.contract,
-        quarantine=pipeline.quarantined(pipeline.sink.table),
-    )
+    load = Load(pipeline=pipeline.name, seq=1, run_id="check", ranges=(NOWHERE,), batch=batch)
+    reading = Reading(kafka_options={"kafka.bootstrap.servers": "localhost:1"})
+    return LoadJob.of(pipeline, load, reading, table=pipeline.sink.table, transform=pipeline.transform)
 
 
 def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path) -> None:
@@ -79,7 +73,7 @@ def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path
             job = LoadJob.from_json(order)
             try:
                 transform = find_transform(job.transform, spark_jobs)
-                schema = transform(read_ranges(spark, job.load.ranges, job.reading.kafka_options)).schema
+                schema = transform.schema(transform(read_ranges(spark, job.load.ranges, job.reading.kafka_options)))
                 schema = Marks.of(schema, job.quarantine, transform.name).of_table(schema)
                 said: list[str] | str = sink_of(job, spark).changes(identity_of(job).check(schema, transform.name), job)
             except TidegateError as error:

@@ -37,6 +37,7 @@ from types import CodeType, ModuleType
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
 
 from tidegate.core.model.errors import TransformError
 from tidegate.sinks.failures import reason
@@ -76,6 +77,13 @@ class Transform:
                 transform=self.name,
             )
         return rows
+
+    def schema(self, rows: DataFrame) -> StructType:
+        """The columns of the rows that it has made, which Spark analyses for this; raises as the call does."""
+        try:
+            return rows.schema
+        except Exception as error:
+            raise self.broken(error) from error
 
     def broken(self, error: Exception) -> Exception:
         """The error to raise for an exception while the plan of its rows is built or analysed."""

@@ -165,8 +165,7 @@ class MemorySink:
         return bool(later) or sum(row["attempt"] == attempt for row in of_range) >= (receipt.write.quarantined or 0)
 
     def _quarantine(self, job: LoadJob) -> MemoryTable:
-        name = str(job.quarantine and job.quarantine.table)
-        return self.tables.setdefault(name, MemoryTable(schema=StructType(), owners=set()))
+        return self.tables.setdefault(job.quarantined, MemoryTable(schema=StructType(), owners=set()))
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """As the port."""

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tidegate.airflow import metrics
 from tidegate.airflow.connections import kafka_settings
 from tidegate.airflow.operators.events import Announcing, outlets_with, write_events
-from tidegate.airflow.operators.tasks import SHOWN, Patient, broken, changed_columns, now_ms, plan_of, ports_of
+from tidegate.airflow.operators.tasks import SHOWN, Patient, now_ms, plan_of, ports_of, said_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
@@ -130,12 +130,9 @@ class FinishOperator(Patient):
         metrics.replayed(pipeline.name, offsets=verdict.offsets, rows=verdict.rows)
         loads = list(_answers(context["ti"].xcom_pull(task_ids="load")))
         columns = tuple(str(ColumnChange(*each)) for load in loads for each in load["receipt"].get("columns", ()))
-        if columns and self.replays:
-            self._lines.append(changed_columns(columns))
-            self.note(context, *self._lines)
         errors = sum(load.errors or 0 for load in map(LoadFigures.of, loads) if load)
-        if errors and self.replays:
-            self._lines.append(broken(errors, self.pipeline))
+        if self.replays and (columns or errors):
+            self._lines = said_of(columns, errors, pipeline)
             self.note(context, *self._lines)
         if saved.table == pipeline.sink.table:  # a trial's table is nobody's asset, and has no hours
             event = Replayed(

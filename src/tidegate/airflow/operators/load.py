@@ -15,7 +15,7 @@ from airflow.sdk import Context
 from tidegate.airflow.connections import brokers_of, kafka_settings
 from tidegate.airflow.operators.events import window_of
 from tidegate.airflow.operators.spark import SparkTask
-from tidegate.airflow.operators.tasks import broken, changed_columns, plan_edited, plan_of
+from tidegate.airflow.operators.tasks import plan_edited, plan_of, said_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.pipeline import Split
 from tidegate.core.load.answer import brief
@@ -153,17 +153,7 @@ class LoadOperator(SparkTask):
             look_back=look_back,
             hours=window_of(self._ledger, replay=load.replay is not None) if pipeline.announce else None,
         )
-        sink = pipeline.sink
-        return LoadJob(
-            load=load,
-            reading=reading,
-            sink=sink.kind,
-            layout=sink.layout,
-            contract=pipeline.contract,
-            quarantine=pipeline.quarantined(what["table"]),
-            shared_with=sink.shared_with,
-            **what,
-        )
+        return LoadJob.of(pipeline, load, reading, **what)
 
     def _look_back(
         self, ranges: Sequence[OffsetRange], window: int, begun: Mapping[TopicPartition, int] | None, context: Context
@@ -230,9 +220,7 @@ class LoadOperator(SparkTask):
         self.log.info("seconds: %s", ", ".join(f"{phase} {seconds:.2f}" for phase, seconds in result.seconds.items()))
 
     def _noted(self, result: LoadResult) -> list[str]:
-        """What people have to know of a load, for its log and the run's note."""
-        changes, errors = result.receipt.write.columns, result.observed.errors
-        return [*([changed_columns(changes)] if changes else []), *([broken(errors, self.pipeline)] if errors else [])]
+        return said_of(result.receipt.write.columns, result.observed.errors, self.pipeline)
 
 
 def checked(job: LoadJob, brokers: Brokers | None) -> LoadJob:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -149,13 +149,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def broken(errors: int, pipeline: Pipeline) -> str:
-    """How many records of a load are broken, or rejected, for a log and a note."""
-    if pipeline.quarantine is not None:
-        return f"records in quarantine: {errors}, which `tidegate quarantine {pipeline.name}` shows"
-    return f"rows of broken records: {errors}, each with the reason in its column _error"
-
-
-def changed_columns(changes: Iterable[object]) -> str:
-    """What a load changed of its table's columns, for a log and a note."""
-    return f"columns of the table: {some(map(str, changes))}"
+def said_of(columns: Sequence[object], errors: int | None, pipeline: Pipeline) -> list[str]:
+    """For a log and a note: what loads have changed of their table's columns, and how many records are broken, or rejected."""
+    lines = [f"columns of the table: {some(map(str, columns))}"] if columns else []
+    if errors and pipeline.quarantine is not None:
+        lines.append(f"records in quarantine: {errors}, which `tidegate quarantine {pipeline.name}` shows")
+    elif errors:
+        lines.append(f"rows of broken records: {errors}, each with the reason in its column _error")
+    return lines

@@ -17,14 +17,13 @@ from tidegate.core.state.saved_replay import live
 
 
 class Rejection(NamedTuple):
-    """A record in quarantine: where it is in the log, what has rejected it and why, by which version, in which attempt."""
+    """A record in quarantine: where it is in the log, what has rejected it and why, in which attempt to load it."""
 
     topic: str
     partition: int
     offset: int
     rejected_by: str
     reason: str
-    transform: str
     attempt: str
 
     @property

@@ -516,6 +516,12 @@ class Pipeline(Settings):
         return replace(self.quarantine, table=named or f"{table}{QUARANTINE}")
 
     @property
+    def quarantine_table(self) -> str | None:
+        """The table of the records that loads into the sink's table reject; None where there is none."""
+        aside = self.quarantined(self.sink.table)
+        return None if aside is None else aside.table
+
+    @property
     def pool(self) -> str:
         """The Airflow pool that the loads into this pipeline's sink share."""
         return self.sink.pool or f"tidegate_{self.sink.table.replace('.', '_')}"

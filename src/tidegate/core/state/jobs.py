@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.layout import Layout
-from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Split, Step
+from tidegate.core.config.pipeline import Contract, Maintenance, Pipeline, Quarantine, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, form, held, nested, optional
@@ -100,6 +100,27 @@ class LoadJob(Record):
 
     def _since(self, r: OffsetRange) -> int:
         return self.reading.look_back.get(r.topic_partition, r.until_offset)
+
+    @staticmethod
+    def of(pipeline: Pipeline, load: Load, reading: Reading, *, table: str, **what: Any) -> LoadJob:
+        """The job of a load into a table, with what its pipeline says of every load; `what` are further fields."""
+        sink = pipeline.sink
+        return LoadJob(
+            load=load,
+            reading=reading,
+            table=table,
+            sink=sink.kind,
+            layout=sink.layout,
+            contract=pipeline.contract,
+            quarantine=pipeline.quarantined(table),
+            shared_with=sink.shared_with,
+            **what,
+        )
+
+    @property
+    def quarantined(self) -> str:
+        """The table of rejected records, of a job that has a quarantine."""
+        return str(self.quarantine and self.quarantine.table)
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -15,13 +15,12 @@ from tidegate.core.config.layout import sql_text
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import PREFIX
-from tidegate.sinks.failures import condition_of
+from tidegate.sinks.failures import is_missing
 from tidegate.sinks.iceberg.receipts import quoted
 from tidegate.sinks.identity import inside
 
 QUARANTINE_OF = f"{PREFIX}quarantine-of"
 """The property of a quarantine that names its table."""
-NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 
 
 def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
@@ -46,7 +45,7 @@ def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange,
     try:
         return dict(spark.table(quarantine).where(inside(ranges)).groupBy("attempt").count().collect())
     except AnalysisException as error:
-        if condition_of(error).startswith(NOT_FOUND):
+        if is_missing(error):
             return {}
         raise
 

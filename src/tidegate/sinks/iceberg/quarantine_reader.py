@@ -18,7 +18,7 @@ def read_rejections(table: str) -> list[Rejection]:
     loaded = load_table(table)
     if loaded is None:
         return []
-    columns = (*ORIGIN_COLUMNS, "rejected_by", "reason", "transform", "attempt")
+    columns = (*ORIGIN_COLUMNS, "rejected_by", "reason", "attempt")
     rows = loaded.scan(selected_fields=columns).to_arrow()
     return [Rejection(*row) for row in zip(*(rows[name].to_pylist() for name in columns), strict=True)]
 

@@ -42,7 +42,7 @@ from tidegate.core.model.ranges import TopicPartition, common
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted
-from tidegate.sinks.failures import condition_of, first_line
+from tidegate.sinks.failures import first_line, is_missing
 from tidegate.sinks.iceberg.layout import check_layout, create_table
 from tidegate.sinks.iceberg.quarantine import QUARANTINE_OF, attempts_in, check_quarantine, remove
 from tidegate.sinks.iceberg.receipts import (
@@ -79,7 +79,6 @@ RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_
 """Columns that Spark adds to every Iceberg table: it cannot read a table that has one of its own."""
 UNKNOWN_TYPES = ("void", "interval", "time(")
 """Types of Spark that Iceberg does not have. `variant` it has from format version 3 on."""
-NOT_FOUND = ("TABLE_OR_VIEW_NOT_FOUND", "SCHEMA_NOT_FOUND")
 NOT_FREE = "Table %s may hold rows of this range. The load replaces them: its commit is an overwrite, not an append"
 ADDED_BY = "added by {} of {}"
 """The comment of a column that a load has added."""
@@ -117,7 +116,7 @@ class IcebergTable:
         try:
             head, found = head_and_receipts(self.spark, self.name, mine | by_others(job))
         except AnalysisException as error:
-            if condition_of(error).startswith(NOT_FOUND):
+            if is_missing(error):
                 return Lookup(exists=False)
             raise
         receipts = [(own(receipt, job), summary) for receipt, summary in found]
@@ -149,14 +148,16 @@ class IcebergTable:
         new_owner = not created and check_owner(self.spark, job, lookup)
         comment = ADDED_BY.format(job.load.named, job.load.pipeline)
         changes: list[ColumnChange] = []
-        for tries in range(1, TRIES + 1):
+        for tries_left in reversed(range(TRIES)):
             held = self.spark.table(self.name).schema
             identity.check_kind([f.name.lower() for f in held.fields], self.name)
             to_change = agreed(held, schema, job, kept_as=_kept_as)
             if not to_change:
                 break
-            if self._change(alterations(quoted(self.name), to_change, comment=comment), can_retry=tries < TRIES):
+            if self._change(alterations(quoted(self.name), to_change, comment=comment), can_retry=tries_left > 0):
                 changes += [one.change for one in to_change]
+        else:
+            raise SinkConflict(f"others change the columns of table {self.name}", fix="Try again", table=self.name)
         if new_owner:
             add_owner(self.spark, job)
         added = [f for f in held.fields if f.metadata.get("comment") == comment]
@@ -294,7 +295,7 @@ class IcebergTable:
 
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:
         """Up to five round trips, and the write."""
-        aside = IcebergTable(self.spark, _quarantine_of(job))
+        aside = IcebergTable(self.spark, job.quarantined)
         mine = Layout(properties={QUARANTINE_OF: self.name})
         if self.spark.catalog.tableExists(aside.name) or not aside.create(records.schema, identity, job.load.pipeline, mine):
             check_quarantine(self.spark, aside.name, self.name)
@@ -304,7 +305,7 @@ class IcebergTable:
 
     def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
         """One round trip where nothing is to be removed, and nothing is missing."""
-        name, ranges, attempt = _quarantine_of(job), receipt.load.ranges, receipt.write.attempt
+        name, ranges, attempt = job.quarantined, receipt.load.ranges, receipt.write.attempt
         held = attempts_in(self.spark, name, ranges)
         others, is_whole = held.keys() - {attempt}, held.get(attempt, 0) >= (receipt.write.quarantined or 0)
         if not others and is_whole:
@@ -339,9 +340,3 @@ def _kept_as(of: DataType) -> DataType:
     if isinstance(of, (ByteType, ShortType)):
         return IntegerType()
     return StringType() if isinstance(of, (CharType, VarcharType)) else of
-
-
-def _quarantine_of(job: LoadJob) -> str:
-    assert job.quarantine is not None  # noqa: S101 - the caller has looked
-    assert job.quarantine.table is not None  # noqa: S101 - `Pipeline.quarantined` names it
-    return job.quarantine.table
