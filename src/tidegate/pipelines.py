@@ -25,7 +25,7 @@ NEEDS_QUOTES = "*@%&!`"
 
 
 class _Loader(yaml.SafeLoader):
-    """Records the keys that a mapping repeats, of which PyYAML would silently take the last."""
+    """Records the keys that a mapping repeats, of which PyYAML would silently take the last. A key `on` is a name, not true."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -36,6 +36,7 @@ class _Loader(yaml.SafeLoader):
         seen = set()
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
+                key.tag = key.tag.replace(":bool", ":str")
                 if (key.tag, key.value) in seen:
                     self.repeated.append((key.start_mark.line + 1, key.value))
                 seen.add((key.tag, key.value))

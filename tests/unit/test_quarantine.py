@@ -24,6 +24,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Receipt
+from tidegate.pipelines import load_pipeline
 
 FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
 
@@ -76,6 +77,14 @@ def test_a_quarantine_is_named_by_its_file_or_by_its_table(said: dict[str, Any],
     assert pipeline.quarantined("lake.a.b") == read
     assert pipeline.quarantined("lake.a.b_trial") == replace(read, table="lake.a.b_trial_quarantine")
     assert parse_pipeline("p", FILE, file="p.yaml").quarantined("lake.a.b") is None
+
+
+def test_a_quarantine_is_read_as_the_docs_write_it(tmp_path: Path) -> None:
+    """YAML takes a bare `on` for true, but as a key it is a name."""
+    pages = (Path(__file__).parents[2] / "docs" / "tables.md").read_text(encoding="utf-8")
+    (line,) = (line for line in pages.splitlines() if line.startswith("quarantine: "))
+    (tmp_path / "p.yaml").write_text(f"source: {{topics: [t]}}\ntransform: m:f\nsink: {{table: lake.a.b}}\n{line}\n")
+    assert load_pipeline(tmp_path / "p.yaml").quarantine == Quarantine("lake.shop.orders_quarantine", 0.001)
 
 
 def test_a_job_has_what_its_file_says_of_every_load() -> None:

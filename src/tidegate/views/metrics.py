@@ -61,7 +61,7 @@ METRICS = {
             "batch.errors",
             "gauge",
             "rows",
-            "rows of broken records, by the column `_error`, if there is one",
+            "rows of broken records, by the column `_error`, if there is one, or records in quarantine",
             "Rows of broken records",
         ),
         Metric("batch.remaining", "gauge", "records", "records left to later batches by the plan", _BEHIND),
