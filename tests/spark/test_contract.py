@@ -45,6 +45,9 @@ def shuffled(records):
 def variant(records):
     return first(records).withColumn("extra", F.parse_json(F.lit("{}")))
 
+def with_errors(records):
+    return parse_json(records, "id INT").withColumn("ratio", F.lit(0.5).cast("float"))
+
 def narrowed(records):
     return first(records).withColumn("id", F.col("id").cast("string"))
 """
@@ -109,6 +112,14 @@ def test_what_is_discarded_is_not_written_and_nothing_changes(sink: SinkUnderTes
     load(job(0, 5, transform="shop:first"))
     assert load(by(job(5, 10, seq=1, transform="shop:second"), DISCARD)).receipt.write.columns == CHANGES[:2]
     assert {*sink.rows(table)[0]} == {"id", "ratio", "_kafka_topic", "_kafka_partition", "_kafka_offset"}
+
+
+@either_sink
+def test_the_column_of_errors_can_be_discarded(sink: SinkUnderTest, load: Load, job: Job, table: str) -> None:
+    """Nobody counts them then."""
+    load(job(0, 5, transform="shop:first"))
+    assert load(by(job(5, 10, seq=1, transform="shop:with_errors"), DISCARD)).observed.errors is None
+    assert len(sink.rows(table)) == 10
 
 
 @either_sink
@@ -186,6 +197,20 @@ def test_a_column_that_another_load_adds_first_is_taken_as_it_is(
     monkeypatch.setattr(IcebergTable, "_change", late)
     assert load(job(5, 10, seq=1, transform="shop:second")).receipt.write.columns == CHANGES[:2]
     assert {row["note"] for row in sink.rows(table)} == {None, "new"}
+
+
+def test_a_receipt_names_what_a_refused_try_has_changed(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next try finds nothing left to change."""
+    load(job(0, 5, transform="shop:first"))
+    write, refused = IcebergTable.overwrite, [SinkConflict("another load was first")]
+
+    def once(at: IcebergTable, *arguments: object) -> None:
+        if refused:
+            raise refused.pop()
+        write(at, *arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(IcebergTable, "overwrite", once)
+    assert sorted(load(job(5, 10, seq=1, transform="shop:second")).receipt.write.columns) == sorted(CHANGES)
 
 
 def test_columns_that_change_all_the_time_are_a_conflict(load: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

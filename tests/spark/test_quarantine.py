@@ -36,6 +36,10 @@ def new(records):
 def strict(records):
     return reject(parse_json(records, "id INT"), id >= 0, F.concat(F.lit("no "), id.cast("string"), F.repeat(F.lit("x"), 2000)))
 
+def unsaid(records):
+    rows = reject(parse_json(records, "id INT"), id == 1, F.lit(None))
+    return reject(rows, id == 2, id)
+
 def random(records):
     return reject(parse_json(records, "id INT"), F.rand() < 0.5, "unlucky")
 
@@ -199,6 +203,22 @@ def test_a_reason_is_cut_and_the_first_one_counts(sink: SinkUnderTest, load: Loa
 
 
 @either_sink
+def test_a_record_is_rejected_for_whatever_reason(sink: SinkUnderTest, load: Load, job: Job, held: Records) -> None:
+    """Also for one that is null, or no text."""
+    load(job(0, 4, transform="shop:unsaid"))
+    reasons = {row["_kafka_offset"]: row["reason"] for row in sink.rows(held.aside)}
+    assert reasons == {1: "rejected for no reason that is known", 2: "2"}
+
+
+def test_a_table_whose_name_looks_like_a_secret_has_a_quarantine(load: Load, job: Job, table: str) -> None:
+    """Spark hides the values of properties that have `url` in them."""
+    aside = Quarantine(f"{table}_hourly_quarantine")
+    for seq in (0, 1):
+        wanted = job(seq * 10, seq * 10 + 10, seq=seq, transform="shop:old")
+        load(replace(wanted, table=f"{table}_hourly", quarantine=aside))
+
+
+@either_sink
 def test_a_transform_that_rejects_needs_a_quarantine(load: Load, job: Job) -> None:
     """Otherwise its records would be lost."""
     with pytest.raises(TransformError, match="has no quarantine for them"):
@@ -215,8 +235,10 @@ def test_a_quarantine_is_of_one_table_and_is_made_again_where_it_was_dropped(
     spark.sql(f"DROP TABLE {held.aside}")
     load(job(0, 10, transform="shop:old"))
     other = replace(job(0, 10, transform="shop:old"), table=f"{table}_trial")
-    with pytest.raises(SinkMisfit, match=f"is the quarantine of {table}, and cannot be that of"):
-        load(other)
+    for transform in ("shop:old", "shop:new"):
+        with pytest.raises(SinkMisfit, match=f"is the quarantine of {table}, and cannot be that of"):
+            load(replace(other, transform=transform))
+        assert held.rejected == sorted(FOURS)
     spark.sql(f"DROP TABLE {held.aside}")
     load(job(0, 10, seq=1, transform="shop:old"))
     assert held.rejected == sorted(FOURS)

@@ -17,6 +17,7 @@ from tests.records import write_of
 from tidegate.cli import commands, quarantine
 from tidegate.core.audit.oracle import verify
 from tidegate.core.audit.quarantine import Rejection, judge_quarantine
+from tidegate.core.config.checks import table_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Quarantine
 from tidegate.core.model.errors import ConfigError, RequestError
@@ -44,7 +45,7 @@ def test_a_record_counts_where_the_load_that_set_it_aside_is_what_the_table_hold
     receipts = [receipt(1, "a", (0, 10)), receipt(2, "b", (10, 20)), receipt(3, "c", (5, 15))]
     there = [rejected(n, attempt) for n in (4, 5, 14, 15, 25) for attempt in "abc"]
     found = judge_quarantine([*there, rejected(7, partition=1)], receipts)
-    assert (found.records, found.left) == (4, 12)
+    assert (found.records, found.left) == (4, 11)
     assert found.ranges == (OffsetRange("t", 0, 4, 16),)
     assert judge_quarantine([], []).ranges == ()
 
@@ -87,6 +88,22 @@ def test_a_quarantine_is_read_as_the_docs_write_it(tmp_path: Path) -> None:
     assert load_pipeline(tmp_path / "p.yaml").quarantine == Quarantine("lake.shop.orders_quarantine", 0.001)
 
 
+def test_two_tables_have_two_quarantines() -> None:
+    """Pipelines that share a table share its quarantine."""
+
+    def file(topic: str, **sink: object) -> dict[str, Any]:
+        return {**FILE, "source": {"topics": [topic]}, "sink": sink}
+
+    same = [file("t", table="lake.a.t", shared_with=["b"]), file("u", table="lake.a.t", shared_with=["a"])]
+    others = [file("t", table="lake.a.t"), file("u", table="lake.a.u")]
+    unnamed: list[dict[str, str]] = [{}, {}]
+    one, of_other = [{"table": "lake.q.all"}, {"table": "lake.q.ALL"}], [{"table": "lake.a.u"}, {}]
+    for both, named, faulty in ((same, unnamed, ""), (others, unnamed, ""), (others, one, "ab"), (others, of_other, "a")):
+        files = [{**each, "quarantine": said} for each, said in zip(both, named, strict=True)]
+        found = table_faults([parse_pipeline(name, each, file="f") for name, each in zip("ab", files, strict=True)])
+        assert [name for name, said in found.items() if "quarantine.table" in said[0]] == [*faulty]
+
+
 def test_a_job_has_what_its_file_says_of_every_load() -> None:
     """Also of a load into another table, whose quarantine is another one."""
     said = {"quarantine": {}, "contract": {"columns": "freeze"}, "sink": {"table": "lake.a.b", "sort_by": ["id"]}}
@@ -103,6 +120,7 @@ def test_a_job_has_what_its_file_says_of_every_load() -> None:
     [
         ({"quarantine": {}, "identity": "batch"}, "quarantine: rows of `identity: batch`"),
         ({"quarantine": {"table": "lake.a.b"}}, "quarantine.table: lake.a.b is a table of rows"),
+        ({"quarantine": {}, "replay": {"tables": ["lake.a.b_quarantine"]}}, "lake.a.b_quarantine is a table of rows"),
         ({"quarantine": {"budget": "1"}}, "quarantine.budget: expected a share"),
         ({"quarantine": {"budget": "101 %"}}, "quarantine.budget: expected a share"),
         ({"quarantine": {"on": []}}, "quarantine.on: expected a list"),

@@ -34,6 +34,7 @@ from tidegate.core.audit.oracle import (
     verify_batches,
     with_look_back,
 )
+from tidegate.core.audit.quarantine import judge_quarantine
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.repeats import LoggedRepeats
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, ranges_to_json
@@ -138,7 +139,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         return verify(
             committed,
             log,
-            _origins(this),
+            _origins(this, receipts),
             receipts,
             retained=watermarks.earliest,
             in_flight=in_flight,
@@ -152,13 +153,15 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         )
 
 
-def _origins(this: Pipeline) -> Mapping[TopicPartition, Sequence[int]]:
-    """The offset of every row, and of every record in quarantine: each is in one of the two."""
+def _origins(this: Pipeline, receipts: Sequence[Receipt]) -> Mapping[TopicPartition, Sequence[int]]:
+    """The offset of every row, and of every record in quarantine that counts: each is in one of the two."""
     from tidegate.sinks.iceberg.history import read_origins  # noqa: PLC0415
+    from tidegate.sinks.iceberg.quarantine_reader import read_rejections  # noqa: PLC0415
 
     rows = read_origins(this.sink.table)
-    for tp, offsets in read_origins(this.quarantine_table).items() if this.quarantine_table else ():
-        rows.setdefault(tp, array("q")).extend(offsets)
+    aside = judge_quarantine(read_rejections(this.quarantine_table) if this.quarantine_table else (), receipts)
+    for one in aside.rejected:
+        rows.setdefault(one.topic_partition, array("q")).append(one.offset)
     return rows
 
 

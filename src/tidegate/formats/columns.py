@@ -15,6 +15,7 @@ RAW, ERROR = "_raw", "_error"
 """The columns that hold the text of a broken record, and what is wrong with it; null where nothing is."""
 REJECT = "_reject"
 """The column that says why the transform rejects a row; null where it does not. No table has it."""
+NO_REASON = "rejected for no reason that is known"
 TOMBSTONE, NOT_TEXT = "no value (a tombstone)", f"not UTF-8; {RAW} is base64"
 
 FROM_KAFKA = ("key", "timestamp", "timestampType", "headers")
@@ -39,7 +40,8 @@ def reject(rows: DataFrame, condition: Column, reason: str | Column) -> DataFram
 
         rows = reject(parse_json(records, "id BIGINT, price DOUBLE"), F.col("price") < 0, "the price is negative")
     """
-    said = F.when(condition, reason if isinstance(reason, Column) else F.lit(reason))
+    given = reason.cast("string") if isinstance(reason, Column) else F.lit(reason)
+    said = F.when(condition, F.coalesce(given, F.lit(NO_REASON)))
     return rows.withColumn(REJECT, F.coalesce(REJECT, said) if REJECT in rows.columns else said)
 
 

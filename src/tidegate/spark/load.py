@@ -142,7 +142,8 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 if not lookup.exists and not job.create:
                     raise _lost(job)
                 prepared = sink.prepare(schema, identity, job, lookup)
-            write = replace(write, columns=prepared.changes, quarantined=work.set_aside(sink, write, phases))
+            changes = dict.fromkeys((*write.columns, *prepared.changes))  # also those of a try that was refused
+            write = replace(write, columns=tuple(changes), quarantined=work.set_aside(sink, write, phases))
 
             again = job.load.replay is not None or landed is not None
             try:
@@ -213,9 +214,7 @@ class _Work:
         self._plan()
         schema = self._transform.schema(self.transformed)
         self.marks = Marks.of(schema, self._job.quarantine, self._transform.name)
-        schema = self.marks.of_table(schema)
-        self._has_errors = ERROR in schema.fieldNames()
-        return schema
+        return self.marks.of_table(schema)
 
     def set_aside(self, sink: SinkWriter, write: Write, phases: Phases) -> int | None:
         """Find the records that are rejected, once, and add them to the job's quarantine; how many there are.
@@ -253,7 +252,9 @@ class _Work:
             tally.begin()
         reach("before-write")
         rows = self.transformed if self._rejected is None else self.marks.kept(self.transformed, self._rejected)
-        rows = self._identity.marked(prepared.fitted(rows))
+        rows = prepared.fitted(rows)
+        self._has_errors = ERROR in rows.columns
+        rows = self._identity.marked(rows)
         return rows.observe(self.written, _count(), F.count(ERROR).alias("errors")) if self._has_errors else rows
 
     @property

@@ -25,6 +25,8 @@ from tidegate.sinks.failures import DECIDED_TWICE
 
 LONGEST = 1000
 """Characters of a reason that are kept."""
+FEW = 100_000
+"""Rejected records that every task can hold."""
 SHOWN = 5
 """Reasons that an error names."""
 
@@ -85,7 +87,7 @@ class Marks:
         that decides by the clock, or at random, no record is lost, or is in both places.
         """
         if rejected.count:
-            rows = rows.join(F.broadcast(rejected.origins), [*ORIGIN_COLUMNS], "left_anti")
+            rows = rows.join(rejected.sent(rejected.origins.select(*ORIGIN_COLUMNS)), [*ORIGIN_COLUMNS], "left_anti")
         doubtful = F.raise_error(F.concat(F.lit(f"{DECIDED_TWICE} "), F.col(TOPIC), F.lit(" at offset "), F.col(OFFSET)))
         guarded = F.when(self._by.isNull(), F.col(OFFSET)).otherwise(doubtful.cast("long"))
         return rows.withColumn(OFFSET, guarded).drop(*self.left_out)
@@ -126,10 +128,14 @@ class Rejected:
         with suppress(Exception):  # of a server that is gone nothing is left
             self.origins.unpersist()
 
+    def sent(self, origins: DataFrame) -> DataFrame:
+        """These origins for a join: every task gets them all where they are few, and the other side is not shuffled then."""
+        return F.broadcast(origins) if self.count <= FEW else origins
+
     def records(self, of_log: DataFrame, write: Write) -> DataFrame:
         """These records as they are in the log, as quarantine holds them for this write."""
         of_log = of_log.select(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers")
-        aside = of_log.join(F.broadcast(self.origins), [*ORIGIN_COLUMNS])
+        aside = of_log.join(self.sent(self.origins), [*ORIGIN_COLUMNS])
         return aside.withColumns({"transform": F.lit(write.transform), "attempt": F.lit(write.attempt)})
 
     def check(self, job: LoadJob) -> None:
@@ -144,7 +150,7 @@ class Rejected:
         raise BudgetExceeded(
             f"{self.count} of {offsets} offsets of {job.load.named} are rejected, and quarantine.budget allows "
             f"{job.quarantine.budget:.4%}: {'; '.join(reasons)}",
-            fix="Nothing was written. Correct the transform or the sender, or raise the budget; then clear the load task and "
+            fix="No row was written. Correct the transform or the sender, or raise the budget; then clear the load task and "
             "the tasks after it",
             rejected=self.count,
             offsets=offsets,

@@ -78,6 +78,8 @@ def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path
                 said: list[str] | str = sink_of(job, spark).changes(identity_of(job).check(schema, transform.name), job)
             except TidegateError as error:
                 said = str(error)
+            except Exception:  # noqa: BLE001, S112 - nothing is said of a pipeline that Spark cannot look at
+                continue
             with answers.open("a", encoding="utf-8") as file:
                 file.write(json.dumps([job.load.pipeline, said]) + "\n")
 

@@ -57,18 +57,26 @@ class Reason:
 class Quarantined:
     """What is in quarantine.
 
-    `records` are rejected, for these `reasons`, the commonest first. `left` are of loads that were killed, or have not
-    committed yet. `ranges` hold all that are rejected, one of a partition.
+    `rejected` are the records that count, sorted, for these `reasons`, the commonest first. `left` is how many are of loads
+    that were killed, or have not committed yet. `ranges` hold all that count, one of a partition.
     """
 
-    records: int
+    rejected: tuple[Rejection, ...]
     left: int
     reasons: tuple[Reason, ...]
     ranges: tuple[OffsetRange, ...]
 
+    @property
+    def records(self) -> int:
+        """How many count."""
+        return len(self.rejected)
+
 
 def judge_quarantine(rejections: Iterable[Rejection], receipts: Sequence[Receipt]) -> Quarantined:
-    """What of the records in a quarantine counts, by the receipts of its table, oldest commit first, replays too."""
+    """What of the records in a quarantine counts, by the receipts of a pipeline, oldest commit first, replays too.
+
+    Records of partitions that it has not loaded are another pipeline's, which shares the table.
+    """
     loaded: dict[TopicPartition, list[tuple[int, int, str]]] = {}
     for receipt, ranges in live(receipts):
         for r in ranges:
@@ -77,7 +85,9 @@ def judge_quarantine(rejections: Iterable[Rejection], receipts: Sequence[Receipt
         known.sort()
     counted, left = [], 0
     for one in sorted(rejections):
-        known = loaded.get(one.topic_partition, [])
+        if one.topic_partition not in loaded:
+            continue
+        known = loaded[one.topic_partition]
         at = bisect_right(known, one.offset, key=lambda load: load[0]) - 1
         if at >= 0 and one.offset < known[at][1] and known[at][2] == one.attempt:
             counted.append(one)
@@ -93,7 +103,7 @@ def judge_quarantine(rejections: Iterable[Rejection], receipts: Sequence[Receipt
         for (by, reason), of in by_reason.items()
     ]
     return Quarantined(
-        records=len(counted),
+        rejected=tuple(counted),
         left=left,
         reasons=tuple(sorted(reasons, key=lambda each: (-each.records, each.first))),
         ranges=tuple(OffsetRange(*tp, offsets[0], offsets[-1] + 1) for tp, offsets in by_partition.items()),

@@ -37,7 +37,7 @@ def table_faults(pipelines: Iterable[Pipeline], files: Collection[str] = ()) -> 
     for this, that in product(by_name, repeat=2):
         fault = _orphans_fault(this, that)
         if this is not that:
-            fault = _maintenance_fault(this, that) or fault or _fault(this, that)
+            fault = _maintenance_fault(this, that) or fault or _quarantine_fault(this, that) or _fault(this, that)
         if fault is not None:
             faults.setdefault(this.name, []).append(fault)
     return faults
@@ -71,6 +71,16 @@ def _fault(this: Pipeline, that: Pipeline) -> str | None:
     common = _read_by_both(this.source, that.source)
     if common:
         return f"sink.table: {also}, and both read {some(common)}: a load of one would delete the rows of the other; {own}"
+    return None
+
+
+def _quarantine_fault(this: Pipeline, that: Pipeline) -> str | None:
+    """Of two tables whose rejected records would be each other's: each load removes what it does not find in its receipts."""
+    aside = this.quarantine_table
+    if aside is None or this.sink.table.lower() == that.sink.table.lower():
+        return None
+    if that.writes(aside) or aside.lower() in (that.sink.table.lower(), (that.quarantine_table or "").lower()):
+        return f"quarantine.table: {aside} is also a table of pipeline {that.name}, of other rows; choose another name"
     return None
 
 

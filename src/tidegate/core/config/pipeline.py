@@ -450,8 +450,8 @@ class Pipeline(Settings):
             yield "backpressure", f"{bound} is above limits.max_records {most}; lower one"
         if self.quarantine is not None and self.identity == "batch":
             yield "quarantine", "rows of `identity: batch` are made of many records, none of which can be rejected; remove it"
-        if self.quarantine is not None and self.quarantine.table in (self.sink.table, *self.replay.tables):
-            yield "quarantine.table", f"{self.quarantine.table} is a table of rows; choose another one"
+        if self.quarantine_table and self.writes(self.quarantine_table):
+            yield "quarantine.table", f"{self.quarantine_table} is a table of rows; choose another one"
         if isinstance(self.schedule, LagSchedule) and self.limits.min_records is not None:
             why = "would skip runs that schedule starts for what is unread"
             yield "limits.min_records", f"{why}; remove it, and set schedule.lag"

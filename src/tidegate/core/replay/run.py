@@ -200,10 +200,15 @@ def _own(past: Past, run_id: str) -> PlannedReplay | None:
     missing = tuple(n for n in range(len(saved.chunks)) if n not in landed)
     check_topics(saved.load.topic_ids, saved.selection, past.brokers, since=PLANNED)
     every = tuple(range(len(saved.chunks)))
-    # a load that has landed counts the records of topics without gaps once more
-    todo = every if past.pipeline.source.contiguous else missing or every
+    # a load that has landed counts the records of topics without gaps once more, and sweeps its quarantine
+    todo = every if _looks_again(past.pipeline) else missing or every
     redo = _have_receipts(saved, missing or every, receipts)
     return PlannedReplay(saved, key.key, origin="own", todo=todo, redo=redo, formerly=past.formerly)
+
+
+def _looks_again(pipeline: Pipeline) -> bool:
+    """Whether a load that has landed has something left to do: to look for gaps, or to sweep a quarantine."""
+    return pipeline.source.contiguous or pipeline.quarantine is not None
 
 
 def _have_receipts(saved: SavedReplay, numbers: Sequence[int], receipts: Sequence[Receipt]) -> bool:
@@ -245,12 +250,12 @@ def _landed_before(
 ) -> tuple[tuple[OffsetRange, ...], tuple[str, ...]]:
     """What unfinished replays of the same request have landed since the last one that finished, and their names.
 
-    Nothing, while the newest was planned by a clock that ran ahead: their order is not known. Nothing either of topics without
-    gaps: a load finds a gap when its commit is in the table, and leaves a receipt.
+    Nothing, while the newest was planned by a clock that ran ahead: their order is not known. Nothing either where a load has
+    something to do once its commit is in the table, and may have been killed before: a receipt does not tell.
     """
     landed_ranges: list[OffsetRange] = []
     resumes: list[str] = []
-    if past.pipeline.source.contiguous:
+    if _looks_again(past.pipeline):
         return (), ()
     for key in (key for key in reversed(past.listing.replays) if key.request == request.digest):
         saved = past.ledger.saved_replay(key.key)

@@ -19,8 +19,8 @@ from tidegate.sinks.failures import is_missing
 from tidegate.sinks.iceberg.receipts import quoted
 from tidegate.sinks.identity import inside
 
-QUARANTINE_OF = f"{PREFIX}quarantine-of"
-"""The property of a quarantine that names its table."""
+QUARANTINE_OF = f"{PREFIX}quarantine-of."
+"""The prefix of a property of a quarantine that names its table: Spark hides values that look like secrets, and no keys."""
 
 
 def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
@@ -29,10 +29,10 @@ def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
     Raises:
         SinkMisfit: it is somebody else's.
     """
-    properties = {row["key"]: row["value"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(quarantine)}").collect()}
-    of = properties.get(QUARANTINE_OF)
-    if of != table:
-        held = "no quarantine" if of is None else f"the quarantine of {of}"
+    keys = (row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(quarantine)}").collect())
+    of = [key.removeprefix(QUARANTINE_OF) for key in keys if key.startswith(QUARANTINE_OF)]
+    if of != [table]:
+        held = f"the quarantine of {', '.join(of)}" if of else "no quarantine"
         raise SinkMisfit(
             f"table {quarantine} is {held}, and cannot be that of {table}",
             fix="Name another one in quarantine.table; then clear the load task and the tasks after it",

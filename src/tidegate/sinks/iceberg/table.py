@@ -179,6 +179,8 @@ class IcebergTable:
                 log.warning(NOT_CHANGED, self.name, statement, first_line(str(error)))
                 if can_retry:
                     return False
+                if not isinstance(error, (AnalysisException, IllegalArgumentException)):
+                    raise
                 raise SinkMisfit(
                     f"table {self.name} refuses {statement}: {first_line(str(error))}",
                     fix="Run the statement by hand; contract.columns and contract.types set to freeze name the other choices",
@@ -296,7 +298,7 @@ class IcebergTable:
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:
         """Up to five round trips, and the write."""
         aside = IcebergTable(self.spark, job.quarantined)
-        mine = Layout(properties={QUARANTINE_OF: self.name})
+        mine = Layout(properties={f"{QUARANTINE_OF}{self.name}": "true"})
         if self.spark.catalog.tableExists(aside.name) or not aside.create(records.schema, identity, job.load.pipeline, mine):
             check_quarantine(self.spark, aside.name, self.name)
             if attempt in attempts_in(self.spark, aside.name, job.load.ranges):
@@ -313,6 +315,7 @@ class IcebergTable:
         since = receipts_where(self.spark, self.name, F.unix_millis("committed_at") > receipt.committed_at_ms)
         later = {other.write.attempt for other, _ in since if common(other.load.ranges, ranges)}
         if earlier := others - later:
+            check_quarantine(self.spark, name, self.name)
             log.warning(SWEPT, name, sum(held[other] for other in earlier))
             remove(self.spark, name, ranges, sorted(earlier))
         return is_whole or bool(later)
