@@ -1,8 +1,8 @@
 """Places where somebody who tests crashes may end or stop this process: the boundaries of a batch's phases.
 
     before-range   after-range      a range is saved           (plan)
-    before-write   after-write      the sink's commit          (load; after: the receipt is not handed on yet)
     between-commits                 the quarantine has its records, and the table no rows yet   (load)
+    before-write   after-write      the sink's commit          (load; after: the receipt is not handed on yet)
     before-cursor  after-cursor     the cursor moves           (commit)
 
 Nothing happens unless `TIDEGATE_FAIL_POINTS` names a folder. Then a file in it, named like the point, says what happens to the
@@ -18,8 +18,9 @@ import signal
 from pathlib import Path
 
 VARIABLE = "TIDEGATE_FAIL_POINTS"
-POINTS = ("before-range", "after-range", "before-write", "after-write", "before-cursor", "after-cursor")
-"""Those that each batch reaches. `between-commits` is for pipelines with a quarantine alone."""
+OF_QUARANTINE = "between-commits"
+"""The one that only batches of pipelines with a quarantine reach."""
+POINTS = ("before-range", "after-range", OF_QUARANTINE, "before-write", "after-write", "before-cursor", "after-cursor")
 SIGNALS = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
 
 

@@ -202,7 +202,7 @@ class Airflow:
             log=self.logs / f"{name}.log",
             pid_file=self.pid_files / f"{name}.pid",
             health=lambda started: self._is_healthy(section, started),
-            start_timeout_s=120.0,
+            start_timeout_s=300.0,  # several platforms may start on one machine at once
         )
 
     def _is_healthy(self, section: str | None, started: float) -> bool:

@@ -20,7 +20,7 @@ from tests.batches import BatchVerdict
 from tests.chaos.command import Tell
 from tests.chaos.faults import RANDOM
 from tests.chaos.schedule import Planned
-from tests.chaos.stage import BATCHES, CONNECT, SUBMIT, Held, Stage
+from tests.chaos.stage import ASIDE, BATCHES, CONNECT, SUBMIT, Held, Stage
 from tests.chaos.verdict import BatchOracle, Oracle
 from tidegate.core.audit.oracle import Verdict
 from tidegate.core.model.errors import PlatformError, TidegateError
@@ -129,7 +129,7 @@ class Harness:
     def judge(self) -> bool:
         """The verdict on what is below the cursors, while the schedule works."""
         held = True
-        for pipeline in (CONNECT, BATCHES):
+        for pipeline in (CONNECT, BATCHES, ASIDE):
             cursor = self.stage.cursor(pipeline)
             if cursor.seq:
                 held &= self._judged(pipeline, self.stage.oracle(pipeline).judge_so_far(cursor))
@@ -137,7 +137,7 @@ class Harness:
 
     def finish(self) -> bool:
         """Let the schedule drain the log, whose writers have ended, and judge all of it, also what the rows hold."""
-        for pipeline in (SUBMIT, BATCHES, CONNECT):
+        for pipeline in (SUBMIT, BATCHES, ASIDE, CONNECT):
             oracle = self.stage.oracle(pipeline)
             if not self.stage.cursor(pipeline).seq:
                 continue

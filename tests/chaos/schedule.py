@@ -10,7 +10,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from tests.chaos.faults import FAULTS, Fault
-from tests.chaos.stage import BATCHES, CONNECT
+from tests.chaos.stage import ASIDE, BATCHES, CONNECT
+from tidegate.failpoints import OF_QUARANTINE
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,11 @@ def plan(seed: int, count: int, *, only: Collection[str] = (), skip: Collection[
     while len(order) < count:
         order += shuffle.sample(places, len(places))
     return [
-        Planned(number, fault, phase, seed, fault.pipeline or shuffle.choice((CONNECT, BATCHES)))
+        Planned(number, fault, phase, seed, fault.pipeline or shuffle.choice(pipelines_at(phase)))
         for number, (fault, phase) in enumerate(order[:count], start=1)
     ]
+
+
+def pipelines_at(phase: str) -> tuple[str, ...]:
+    """Those that get there."""
+    return (ASIDE,) if phase == OF_QUARANTINE else (CONNECT, BATCHES, ASIDE)

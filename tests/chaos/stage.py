@@ -1,9 +1,9 @@
-"""The stage: one embedded platform with three pipelines of one topic, and the handles by which it can be hurt and watched.
+"""The stage: one embedded platform with four pipelines of one topic, and the handles by which it can be hurt and watched.
 
 `chaos` loads through Spark Connect, over a proxy that can be cut, into a table on a small disk of its own (where the system
-allows to mount one). `chaos_batches` does so too, and aggregates (`identity: batch`). `chaos_submit` loads through
-spark-submit. One of them is awake at a time, since fail points do not tell pipelines apart; the others are paused, maybe in the
-middle of a run.
+allows to mount one). `chaos_batches` does so too, and aggregates (`identity: batch`); `chaos_aside` has a quarantine.
+`chaos_submit` loads through spark-submit. One of them is awake at a time, since fail points do not tell pipelines apart; the
+others are paused, maybe in the middle of a run.
 """
 
 from __future__ import annotations
@@ -43,9 +43,15 @@ from tidegate_local.platform import Platform
 
 TOPIC = "chaos"
 PARTITIONS = 3
-CONNECT, SUBMIT, BATCHES = "chaos", "chaos_submit", "chaos_batches"
-TABLES = {CONNECT: "lake.chaos.connected", SUBMIT: "lake.chaos.submitted", BATCHES: "lake.chaos.batches"}
-CONNECTIONS = {CONNECT: "chaos_connect", SUBMIT: "spark_default", BATCHES: "chaos_connect"}
+CONNECT, SUBMIT, BATCHES, ASIDE = "chaos", "chaos_submit", "chaos_batches", "chaos_aside"
+TABLES = {
+    CONNECT: "lake.chaos.connected",
+    SUBMIT: "lake.chaos.submitted",
+    BATCHES: "lake.chaos.batches",
+    ASIDE: "lake.chaos.kept",
+}
+QUARANTINE = "lake.chaos.rejected"
+CONNECTIONS = {name: "spark_default" if name == SUBMIT else "chaos_connect" for name in TABLES}
 DISK_MB = 256
 REACH_S = 120.0
 RELOAD_S = 600.0
@@ -211,7 +217,8 @@ class Stage:
             return BatchOracle(
                 self.platform.bootstrap_servers, TOPIC, TABLES[pipeline], pipeline, partial(self.ledger, pipeline)
             )
-        return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline])
+        quarantine = QUARANTINE if pipeline == ASIDE else None
+        return Oracle(self.platform.bootstrap_servers, TOPIC, TABLES[pipeline], pipeline, quarantine)
 
     def receipts(self, pipeline: str) -> list[Receipt]:
         """The receipts of batches that the table's history still holds, oldest first."""
@@ -306,6 +313,8 @@ class Stage:
             }
             if name == BATCHES:
                 pipeline |= {"identity": "batch", "transform": "transforms.sums:summed"}
+            if name == ASIDE:
+                pipeline["quarantine"] = {"table": QUARANTINE}
             if name != SUBMIT:  # which sleeps most of the time, in the middle of a run
                 pipeline["timeout_s"] = RUN_TIMEOUT_S
             write_files(project, "pipelines", {name: pipeline})

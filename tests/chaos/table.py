@@ -15,7 +15,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-PHASES = ("before-range", "after-range", "before-write", "after-write", "before-cursor", "after-cursor", "random")
+from tidegate.failpoints import POINTS
+
+PHASES = (*POINTS, "random")
 
 
 def cells(results: Sequence[dict[str, Any]]) -> list[list[str]]:

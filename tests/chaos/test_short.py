@@ -13,7 +13,7 @@ import pytest
 from tests.chaos.faults import BY_NAME, FAULTS
 from tests.chaos.generator import Generator
 from tests.chaos.harness import Harness, Result
-from tests.chaos.schedule import Planned, plan
+from tests.chaos.schedule import Planned, pipelines_at, plan
 from tests.chaos.stage import BATCHES, CONNECT, Stage
 from tidegate.failpoints import POINTS
 
@@ -54,7 +54,8 @@ def test_a_seed_gives_the_same_faults_and_every_place_before_any_comes_again() -
 def test_no_record_is_lost_or_doubled_by_a_kill_at_any_boundary(harness: Harness, point: str) -> None:
     """And the schedule goes on by itself."""
     number = POINTS.index(point)
-    assert harness.strike(Planned(number, BY_NAME["task"], point, SEED, (CONNECT, BATCHES)[number // 2 % 2])).broken == ""
+    pipelines = pipelines_at(point)
+    assert harness.strike(Planned(number, BY_NAME["task"], point, SEED, pipelines[number // 2 % len(pipelines)])).broken == ""
     assert harness.judge(), harness.result.verdicts[-1]
 
 

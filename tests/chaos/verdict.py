@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import zlib
+from array import array
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 import confluent_kafka as ck
 
 from tests.batches import BatchVerdict, Key, Ranges, Sums, gaps, judge_sums, ranges_of_batches
 from tidegate.core.audit.oracle import Verdict, judge
+from tidegate.core.audit.quarantine import judge_quarantine
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
@@ -20,6 +23,7 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.sinks.iceberg.history import IcebergReader, read_origins
+from tidegate.sinks.iceberg.quarantine_reader import read_rejections
 
 POLL_S = 5.0
 QUARTERS = 4
@@ -96,9 +100,11 @@ class Log:
 
 @dataclass(frozen=True)
 class Oracle(Log):
-    """A topic and a table of which every row tells its record."""
+    """A topic and a table of which every row tells its record, and the records that its pipeline has rejected."""
 
     table: str
+    pipeline: str
+    quarantine: str | None = None
 
     def judge_so_far(self, cursor: Cursor) -> Verdict:
         """The verdict while the schedule works: every record below the cursor is there once; above it, at most once.
@@ -106,6 +112,10 @@ class Oracle(Log):
         `cursor` has to be read before this is called: the table may be ahead of it, never behind.
         """
         table = read_origins(self.table)
+        if self.quarantine is not None:  # of a load that was killed, records may be there that the next one removes
+            receipts = IcebergReader().receipts(self.table, self.pipeline)
+            for one in judge_quarantine(read_rejections(self.quarantine), receipts).rejected:
+                table.setdefault(one.topic_partition, array("q")).append(one.offset)
         log = self._log()
         expected = {}
         for tp, offsets in log.items():
@@ -116,17 +126,17 @@ class Oracle(Log):
     def judge_all(self, cursor: Cursor) -> Verdict:
         """The verdict when the schedule has drained the log."""
         del cursor
-        return judge(self._log(), read_origins(self.table))
+        table = read_origins(self.table)
+        for tp, offsets in read_origins(self.quarantine).items() if self.quarantine else ():
+            table.setdefault(tp, array("q")).extend(offsets)
+        return judge(self._log(), table)
 
     def changed_rows(self) -> int:
-        """How many rows do not have the key and the value of their record, by checksum."""
-        rows = load_table(self.table)
-        if rows is None:
-            return 0
-        names = ("_kafka_partition", "_kafka_offset", "key_crc", "value_crc")
-        columns = rows.scan(selected_fields=names).to_arrow().to_pydict()
+        """How many rows, and rejected records, do not have the key and the value of their record, by checksum."""
         records = self._contents()
-        found = zip(*(columns[name] for name in names), strict=True)
+        rows = _columns(self.table, "key_crc", "value_crc")
+        aside = _columns(self.quarantine, "key", "value") if self.quarantine else ()
+        found = [*rows, *((*place, _crc(key), _crc(value)) for *place, key, value in aside)]
         return sum(records.get((partition, offset)) != (key, value) for partition, offset, key, value in found)
 
 
@@ -182,6 +192,14 @@ class BatchOracle(Log):
                     n, total, checks = found.get(place, (0, 0, 0))
                     found[place] = n + 1, total + offset, checks + (value or 0)
         return found
+
+
+def _columns(table: str, *names: str) -> Iterator[tuple[Any, ...]]:
+    """Of each row: partition, offset, and these columns."""
+    columns = ("_kafka_partition", "_kafka_offset", *names)
+    held = load_table(table)
+    found = {} if held is None else held.scan(selected_fields=columns).to_arrow().to_pydict()
+    return zip(*(found.get(name, ()) for name in columns), strict=True)
 
 
 def _crc(data: str | bytes | None) -> int | None:

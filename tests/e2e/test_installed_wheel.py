@@ -70,7 +70,19 @@ def environment(uv: str, wheel: Path, tmp_path_factory: pytest.TempPathFactory) 
     run(uv, "export", *export, "--project", REPO, "--output-file", locked, cwd=root)
     run(uv, "venv", "--quiet", "--python", sys.executable, root / "venv", cwd=root)
     python = root / "venv" / "bin" / "python"
-    run(uv, "pip", "install", "--quiet", "--python", python, "--constraint", locked, f"{wheel}[airflow]", cwd=root)
+    run(
+        uv,
+        "pip",
+        "install",
+        "--quiet",
+        "--compile-bytecode",
+        "--python",
+        python,
+        "--constraint",
+        locked,
+        f"{wheel}[airflow]",
+        cwd=root,
+    )
     return python.parent
 
 

@@ -149,6 +149,8 @@ def test_fields_inside_of_structs_lists_and_maps_evolve_too(
     load(job(0, 1, transform="shop:nested"))
     commits = spark.table(f"{table}.metadata_log_entries")
     before = commits.count()
+    with pytest.raises(SinkMisfit, match=r"deep\.x is int there and bigint here"):
+        load(by(job(1, 2, seq=1, transform="shop:nested_more"), Contract(types="quarantine")))
     changes = {str(one) for one in load(job(1, 2, seq=1, transform="shop:nested_more")).receipt.write.columns}
     assert commits.count() == before + 3  # the columns twice, and the rows
     assert changes == {

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from pyspark.sql import SparkSession
 
 import tidegate.spark.load
 from tests.spark.conftest import Job, Load
-from tests.spark.sinks_under_test import SinkUnderTest, either_sink
-from tidegate.core.config.pipeline import Quarantine
+from tests.spark.sinks_under_test import SinkUnderTest, either_sink, offsets_in
+from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Step
+from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import BudgetExceeded, SinkMisfit, TransformError
-from tidegate.core.state.jobs import LoadJob, LoadResult
+from tidegate.core.state.jobs import LoadJob, LoadResult, MaintenanceJob
+from tidegate.sinks.iceberg.maintenance import maintain
 
 TRANSFORMS = """
 from pyspark.sql import functions as F
@@ -52,6 +57,29 @@ def twice(records):
     return reject(rows, id < 3, "second")
 """
 FOURS = {0, 4, 8}
+HELD = "id INT, kind STRING NOT NULL, amount DECIMAL(2, 1), day DATE, ratio FLOAT"
+TYPED = """
+from pyspark.sql import functions as F
+from tidegate.formats.json import parse_json
+
+id = F.col("id")
+
+def narrow(records):
+    rows = parse_json(records, "id INT").drop("_raw", "_error")
+    return rows.selectExpr("*", "'x' kind", "1.5BD amount", "DATE'2026-01-01' day", "0.1F ratio")
+
+def wide(records):
+    "Of the ids from 10 on, each breaks one column."
+    rows = narrow(records).selectExpr("* EXCEPT (amount, day, ratio)")
+    amount = "CASE id WHEN 10 THEN 12.34BD WHEN 11 THEN 5e9BD ELSE 2BD END amount"
+    day = "CASE id WHEN 12 THEN TIMESTAMP'2026-01-02 03:04:05' ELSE TIMESTAMP'2026-01-02' END day"
+    ratio, text = "CASE id WHEN 13 THEN 'n/a' ELSE '0.5' END ratio", "CASE id WHEN 14 THEN 1.5D ELSE double(id) END id"
+    kind = "CASE id WHEN 15 THEN null ELSE kind END kind"
+    return rows.selectExpr("* EXCEPT (id, kind)", amount, day, ratio, text, kind)
+
+def without(records):
+    return narrow(records).drop("kind")
+"""
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +87,7 @@ def spark_jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of transforms, module `shop`."""
     folder = tmp_path_factory.mktemp("spark_jobs")
     (folder / "shop.py").write_text(TRANSFORMS)
+    (folder / "typed.py").write_text(TYPED)
     return folder
 
 
@@ -154,6 +183,54 @@ def test_of_two_loads_of_one_range_the_last_to_commit_has_its_records_in_quarant
     assert held.rejected == (sorted(FOURS) if late == "old" else [])
 
 
+@either_sink
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_load_adds_again_what_was_swept_where_no_other_is_on_top_of_it(
+    load: Load, job: Job, held: Records, *, killed: bool
+) -> None:
+    """One load sweeps its records before it lands, and another replaces a part of its range after."""
+    load(job(0, 10, transform="shop:new"))
+    mine = job(0, 10, seq=1, transform="shop:old")
+
+    def replaced() -> None:
+        load(job(3, 6, seq=3, transform="shop:new"))
+        if killed:
+            raise Killed
+
+    with ExitStack() as until_end:
+
+        def swept() -> None:
+            load(job(0, 10, seq=2, transform="shop:broken"))
+            until_end.enter_context(at("after-write", replaced))
+
+        until_end.enter_context(at("between-commits", swept))
+        until_end.enter_context(pytest.raises(Killed) if killed else nullcontext())
+        load(mine)
+    assert load(mine).landed_before
+    assert (held.rows, held.rejected) == ([1, 2, 3, 4, 5, 6, 7, 9], [0, 8])
+
+
+@either_sink
+def test_a_load_that_was_rolled_back_is_not_on_top_of_another(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records
+) -> None:
+    """What it has set aside goes, and what it swept comes back with the load that the table holds."""
+    before = load(job(0, 10, transform="shop:old"))
+    load(job(0, 10, seq=1, transform="shop:broken"))
+    assert held.rejected == [*range(10)]
+    sink.roll_back(table, before.receipt)
+    load(job(0, 10, transform="shop:old"))
+    assert (held.rows, held.rejected) == ([1, 2, 3, 5, 6, 7, 9], sorted(FOURS))
+
+
+def test_repairs_of_one_file_of_a_quarantine_at_once_all_remove_their_records(load: Load, job: Job, held: Records) -> None:
+    """Chunks of a replay do: each removal rewrites the file that the others rewrite."""
+    load(job(0, 24, transform="shop:broken"))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda n: load(job(6 * n, 6 * n + 6, seq=n + 1, transform="shop:new")), range(4)))
+    assert (held.rows, held.rejected) == ([*range(24)], [])
+
+
 def test_a_load_that_ends_late_leaves_what_a_later_one_has_set_aside(
     sink: SinkUnderTest, load: Load, job: Job, held: Records
 ) -> None:
@@ -210,12 +287,72 @@ def test_a_record_is_rejected_for_whatever_reason(sink: SinkUnderTest, load: Loa
     assert reasons == {1: "rejected for no reason that is known", 2: "2"}
 
 
-def test_a_table_whose_name_looks_like_a_secret_has_a_quarantine(load: Load, job: Job, table: str) -> None:
-    """Spark hides the values of properties that have `url` in them."""
-    aside = Quarantine(f"{table}_hourly_quarantine")
-    for seq in (0, 1):
-        wanted = job(seq * 10, seq * 10 + 10, seq=seq, transform="shop:old")
-        load(replace(wanted, table=f"{table}_hourly", quarantine=aside))
+def test_maintenance_is_of_the_quarantine_too_also_where_a_name_looks_like_a_secret(
+    spark: SparkSession, load: Load, job: Job, table: str
+) -> None:
+    """Spark hides the values of properties that have `url` in them. No record is lost, and loads go on."""
+    named, aside = f"{table}_hourly", Quarantine(f"{table}_hourly_quarantine")
+    for seq in range(6):
+        wanted = job(seq * 4, seq * 4 + 4, seq=seq, transform="shop:old")
+        load(replace(wanted, table=named, quarantine=aside))
+    then_ms = time.time_ns() // 1_000_000 + 10 * DAY_S * 1000
+    keep = Maintenance(keep_snapshots=1, keep_orphans=20 * DAY_S)
+    counts: dict[str, int] = {}
+    for step in get_args(Step):
+        job_of_step = MaintenanceJob("orders", named, step, now_ms=then_ms, maintenance=keep, quarantine=aside.table)
+        counts |= maintain(spark, job_of_step).counts
+    assert {name: n for name, n in counts.items() if name.startswith("quarantine")} == {
+        "quarantine_files_merged": 6,
+        "quarantine_snapshots_expired": 6,
+        "quarantine_files_removed": 0,
+    }
+    load(replace(job(0, 8, transform="shop:new", seq=6), table=named, quarantine=aside))
+    assert offsets_in(f"{named}_quarantine") == [8, 12, 16, 20]
+
+
+@pytest.fixture
+def typed(spark: SparkSession, table: str) -> None:
+    """A table with a column that it requires."""
+    origin = "_kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT"
+    spark.sql(f"CREATE TABLE {table} ({HELD}, {origin}) USING iceberg PARTITIONED BY (_kafka_topic, _kafka_partition)")
+
+
+@pytest.mark.usefixtures("typed")
+def test_a_record_that_does_not_fit_the_table_is_rejected_where_the_contract_says_so(
+    sink: SinkUnderTest, load: Load, job: Job, held: Records
+) -> None:
+    """By its value and not by its column, of which the table keeps the type."""
+    load(job(0, 4, transform="typed:narrow"))
+    contract = Contract(types="quarantine", missing="quarantine")
+    receipt = load(replace(job(4, 20, seq=1, transform="typed:wide"), contract=contract)).receipt
+    assert (receipt.write.columns, receipt.write.quarantined) == ((), 6)
+    assert {row["_kafka_offset"]: (row["rejected_by"], row["reason"]) for row in sink.rows(held.aside)} == {
+        10: ("contract", "12.34 does not fit amount decimal(2,1)"),
+        11: ("contract", "5000000000.00 does not fit amount decimal(2,1)"),
+        12: ("contract", "2026-01-02 03:04:05 does not fit day date"),
+        13: ("contract", "n/a does not fit ratio float"),
+        14: ("contract", "1.5 does not fit id int"),
+        15: ("contract", "no value of kind, which the table requires"),
+    }
+    assert held.rows == [*range(10), *range(16, 20)]
+    load(replace(job(4, 8, seq=2, transform="typed:without"), contract=contract))
+    assert (held.rows, held.rejected) == ([*range(4), 8, 9, *range(16, 20)], [4, 5, 6, 7, *range(10, 16)])
+    with at("between-commits", lambda: load(job(8, 12, seq=4, transform="typed:narrow"))):
+        load(replace(job(8, 20, seq=3, transform="typed:wide"), contract=contract))
+    assert (held.rows, held.rejected) == ([*range(4), 8, 9, *range(16, 20)], [4, 5, 6, 7, *range(10, 16)])
+
+
+@pytest.mark.usefixtures("typed")
+def test_a_contract_judges_what_it_names_alone(load: Load, job: Job, held: Records) -> None:
+    """Types are refused where only missing values are rejected, and a column is not required any more where only types are."""
+    load(job(0, 4, transform="typed:narrow"))
+    with pytest.raises(SinkMisfit, match="day is date there and timestamp here"):
+        load(replace(job(4, 20, seq=1, transform="typed:wide"), contract=Contract(missing="quarantine")))
+    wanted = replace(job(4, 10, seq=1, transform="typed:without"), contract=Contract(types="freeze", missing="quarantine"))
+    load(wanted)
+    assert held.rejected == [*range(4, 10)]
+    receipt = load(replace(wanted, contract=Contract(), redo=True)).receipt
+    assert ([one.column for one in receipt.write.columns], held.rejected) == (["kind"], [])
 
 
 @either_sink
@@ -258,9 +395,10 @@ def raising(error: type[BaseException]) -> Callable[[], None]:
 @contextmanager
 def at(point: str, strike: Callable[[], object]) -> Iterator[None]:
     """Something happens when a load gets to this point first."""
-    left = [strike]
+    left, before = [strike], vars(tidegate.spark.load)["reach"]
 
     def reach(reached: str) -> None:
+        before(reached)
         if reached == point and left:
             left.pop()()
 

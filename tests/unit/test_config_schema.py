@@ -75,7 +75,7 @@ SAID_IN_PART = {
     *("listen.host", "connect.host", "block.bytes", "buffer_bytes", "max_record_bytes"),
     *("schedule", "schedule.max_delay", "schedule.poll", "source.pattern", "source.exclude", "source.start"),
     *("maintenance.schedule", "maintenance.keep", "maintenance.keep_orphans", "announce.grace"),
-    *("quarantine", "quarantine.table", "quarantine.budget"),
+    *("quarantine", "quarantine.table", "quarantine.budget", "contract.types", "contract.missing"),
 }
 # Settings that exclude or need another one. An empty one counts as absent for the validator, as present for the schema.
 IN_RELATION = {

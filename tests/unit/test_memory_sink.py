@@ -22,7 +22,7 @@ from tidegate.core.model.columns import BATCH
 from tidegate.core.model.errors import ConfigError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
-from tidegate.core.state.receipt import ATTEMPT, Receipt
+from tidegate.core.state.receipt import Receipt
 from tidegate.sinks import maintain, reader_of, sink_of
 from tidegate.sinks.identity import ORIGIN, ByBatch, ByOrigin, Identity
 from tidegate.sinks.port import Phases
@@ -178,31 +178,32 @@ def test_columns_to_change_are_told_and_changed_when_a_load_prepares(sink: Memor
 
 
 def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: MemorySink) -> None:
-    """What another attempt has set aside there is swept, unless that was committed later; what is missing is told."""
+    """What another attempt has set aside there is swept, unless it is on top of it; where some is missing is returned."""
     job = replace(job_of(0, at(0, 4)), quarantine=Quarantine("aside"))
-    identity = ByOrigin(job.load.ranges)
 
     def set_aside(attempt: str, *offsets: int) -> None:
         rows = (
             {"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, "attempt": attempt} for n in offsets
         )
-        sink.set_aside(cast("DataFrame", Frame(*rows)), identity, job, attempt)
+        of = replace(job, load=replace(job.load, ranges=(at(0, 9),)))
+        sink.set_aside(cast("DataFrame", Frame(*rows)), ByOrigin(job.load.ranges), of, attempt)
 
     def held() -> set[tuple[str, int]]:
         return {(row["attempt"], row["_kafka_offset"]) for row in sink.tables["aside"].rows}
 
     first = put(sink, job, 1)
     mine = replace(first, write=replace(first.write, quarantined=1))
-    assert not sink.sweep(mine, job)
+    assert sink.sweep(mine, job) == job.load.ranges
     for attempt in ("a", "dead", "a"):
         set_aside(attempt, 2)
     set_aside("beyond", 7)
-    assert sink.sweep(mine, job)
+    assert sink.sweep(mine, job) == ()
     assert held() == {("a", 2), ("beyond", 7)}
-    later = sink.tables["memory"].commit({**first.write.to_properties(), ATTEMPT: "later"}, (), made=0)
-    set_aside("later", 3)
-    assert sink.sweep(replace(mine, snapshot=later.snapshot - 1), job)
-    assert held() == {("a", 2), ("later", 3), ("beyond", 7)}
+    later = replace(first.write, attempt="later", load=replace(first.write.load, ranges=(at(1, 3),)))
+    sink.tables["memory"].commit(later.to_properties(), (), made=0)
+    set_aside("later", 1)
+    assert sink.sweep(replace(mine, write=replace(mine.write, quarantined=2)), job) == (at(0, 1), at(3, 4))
+    assert held() == {("a", 2), ("later", 1), ("beyond", 7)}
 
 
 PIPELINE: dict[str, Any] = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}

@@ -50,6 +50,18 @@ def test_a_record_counts_where_the_load_that_set_it_aside_is_what_the_table_hold
     assert judge_quarantine([], []).ranges == ()
 
 
+def test_what_the_log_does_not_hold_cannot_be_replayed() -> None:
+    """Its offsets have expired, or mean records of a topic that was created again, or its partition is gone."""
+    receipts = [receipt(1, "a", (0, 10)), receipt(2, "b", (0, 10), partition=1)]
+    there = [rejected(3), rejected(4), rejected(6), rejected(5, "b", partition=1)]
+    tp = TopicPartition("t", 0)
+    found = judge_quarantine(there, receipts, Watermarks({tp: 4}, {tp: 20}))
+    assert (found.records, found.gone, found.ranges) == (4, 2, (OffsetRange("t", 0, 4, 7),))
+    of_former = [replace(r, write=replace(r.write, load=replace(r.load, topic_ids={"t": "old"}))) for r in receipts]
+    found = judge_quarantine(there, of_former, Watermarks({tp: 0}, {tp: 20}, {"t": "new"}))
+    assert (found.records, found.gone, found.ranges) == (4, 4, ())
+
+
 def test_reasons_come_by_their_number_with_the_first_and_the_last_record() -> None:
     of = {0: "x", 1: "y", 2: "y", 8: "y"}
     found = judge_quarantine([rejected(n, reason=reason) for n, reason in of.items()], [receipt(1, "a", (0, 10))])
@@ -125,6 +137,8 @@ def test_a_job_has_what_its_file_says_of_every_load() -> None:
         ({"quarantine": {"budget": "101 %"}}, "quarantine.budget: expected a share"),
         ({"quarantine": {"on": []}}, "quarantine.on: expected a list"),
         ({"quarantine": {"on": ["types"]}}, "quarantine.on"),
+        ({"contract": {"types": "quarantine"}}, "contract: records that it rejects need a quarantine"),
+        ({"contract": {"missing": "quarantine"}, "quarantine": {"on": ["decode"]}}, "contract: records that it rejects need"),
     ],
 )
 def test_what_a_quarantine_cannot_be_is_refused(changes: dict[str, Any], told: str) -> None:
@@ -145,7 +159,12 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
         reading, "read_values", lambda _, asked: dict(zip(asked, [b"\x1b\xff" + b"x" * 300, None], strict=False))
     )
     sink = SimpleNamespace(receipts=lambda *_: [receipt(1, "a", (0, 10))])
-    monkeypatch.setattr(quarantine, "open_remote", lambda _: nullcontext(SimpleNamespace(reader=lambda _: sink)))
+    earliest = {TopicPartition("t", 0): 0}
+    brokers = SimpleNamespace(
+        match_topics=lambda _: ["t"], watermarks=lambda *_, **__: Watermarks(earliest, {TopicPartition("t", 0): 20})
+    )
+    remote = SimpleNamespace(reader=lambda _: sink, brokers=lambda _: brokers)
+    monkeypatch.setattr(quarantine, "open_remote", lambda _: nullcontext(remote))
 
     def run(*arguments: str) -> str:
         return (
@@ -161,6 +180,9 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     shown = run("p")
     assert "2 records are in lake.a.c_quarantine" in shown
     assert "[red]" in shown
+    earliest[TopicPartition("t", 0)] = 5
+    assert "1 of them are not in the log any more" in run("p")
+    assert json.loads(run("p", "--json"))["replay"] == "tidegate replay p --from t:0:7 --until t:0:8"
     there.clear()
     assert json.loads(run("p", "--json"))["replay"] is None
     with pytest.raises(RequestError, match="none has no quarantine"):

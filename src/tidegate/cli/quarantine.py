@@ -23,6 +23,7 @@ from tidegate.cli.shared import (
 )
 from tidegate.core.audit.quarantine import Quarantined, judge_quarantine
 from tidegate.core.model.errors import RequestError
+from tidegate.core.model.watermarks import Watermarks
 
 app = typer.Typer()
 LONGEST = 200
@@ -49,18 +50,25 @@ def quarantine(
         raise RequestError(f"{this.name} has no quarantine", fix="Add `quarantine: {}` to its file")
     with open_remote(project) as remote, show_progress() as progress:
         progress("reading the quarantine", 0, None)
-        found = judge_quarantine(read_rejections(table), remote.reader(this).receipts(this.sink.table, this.name))
+        rejections = read_rejections(table)
+        brokers, topics = remote.brokers(this), {one.topic for one in rejections}
+        there = topics.intersection(brokers.match_topics(".*") if topics else ())
+        log = brokers.watermarks(sorted(there), isolation_level=this.source.isolation_level) if there else Watermarks({}, {})
+        found = judge_quarantine(rejections, remote.reader(this).receipts(this.sink.table, this.name), log)
         shown = found.reasons[:most]
         samples = read_values(table, [reason.first for reason in shown])
     replay = replay_of(this.name, found)
     if as_json:
         reasons = [{**reason.to_json(), "sample": _text(samples.get(reason.first))} for reason in found.reasons[:most]]
         said: dict[str, Any] = {"pipeline": this.name, "table": table, "records": found.records, "left": found.left}
+        said["gone"] = found.gone
         print_json({**said, "reasons": reasons, "replay": replay})
         return
     out.print(f"{found.records:,} records are in {table}", markup=False)
     if found.left:
         out.print(f"{found.left:,} more are of loads that did not commit; the next load of their offsets removes them")
+    if found.gone:
+        out.print(f"{found.gone:,} of them are not in the log any more: no replay reads them, only {table}", markup=False)
     if shown:
         rows = Table("reason", "by", "records", "first", "last", "the first one")
         for reason in shown:
@@ -68,11 +76,12 @@ def quarantine(
             row = (reason.reason, reason.rejected_by, f"{reason.records:,}", *places, _text(samples.get(reason.first)))
             rows.add_row(*map(Text, row))  # anybody's text, which is no markup
         print_table(rows, fold=True)
+    if replay is not None:
         out.print(f"once they can be loaded: {replay}", markup=False)
 
 
 def replay_of(pipeline: str, found: Quarantined) -> str | None:
-    """The command that loads all rejected records again; None where there are none."""
+    """The command that loads all rejected records again that the log holds; None where there are none."""
     bounds: list[str] = []
     for r in found.ranges:
         of = f"{r.topic}:{r.partition}"

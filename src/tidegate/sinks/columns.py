@@ -10,9 +10,23 @@ from typing import NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import ArrayType, DataType, DecimalType, MapType, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DataType,
+    DateType,
+    DecimalType,
+    FractionalType,
+    MapType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
 
 from tidegate.core.config.layout import sql_text
+from tidegate.core.config.pipeline import Contract
 from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS, ColumnChange
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob
@@ -166,7 +180,10 @@ def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs)
     refused: list[Difference] = []
     for one in _differences(held, made, kept_as):
         rule = job.contract.columns if one.held is None else job.contract.types
-        if one.is_own or not one.can_be(kept_as) or rule == "freeze":
+        if _is_judged(one, job.contract):
+            continue
+        keeps_type = rule == "quarantine" and one.made is not None
+        if one.is_own or not one.can_be(kept_as) or rule == "freeze" or keeps_type:
             refused.append(one)
         elif rule != "discard":
             to_change.append(one)
@@ -187,6 +204,47 @@ def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs)
             columns=", ".join(one.name for one in (*others, *new)),
         )
     return to_change
+
+
+def _is_judged(one: Difference, contract: Contract) -> bool:
+    """Whether the contract asks of each record whether it fits a column, instead of refusing or changing the column.
+
+    Not of fields inside a column, and not where no value of the one type can be one of the other.
+    """
+    if one.is_own or one.held is None or len(one.path) > 1:
+        return False
+    if one.made is None:
+        return contract.missing == "quarantine"
+    kinds = _kind(one.held), _kind(one.made)
+    return contract.types == "quarantine" and None not in kinds and ("text" in kinds or kinds[0] == kinds[1])
+
+
+def _kind(of: DataType) -> str | None:
+    if isinstance(of, (DateType, TimestampType, TimestampNTZType)):
+        return "time"
+    return {StringType: "text", BooleanType: "bool"}.get(type(of), "number" if isinstance(of, NumericType) else None)
+
+
+def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: KeptAs) -> Column | None:
+    """Why a record does not fit the table, as text; null where it fits. None where the contract rejects no record.
+
+    A value fits a type if it can be cast to it and nothing of it is lost. Of a FLOAT or DOUBLE, digits may be lost.
+    """
+    reasons = []
+    for one in _differences(held, made, kept_as):
+        if one.held is not None and one.made is not None and _is_judged(one, contract):
+            value, text = F.col(one.sql), f" does not fit {one.name} {sql_type(one.held)}"
+            cast = value.try_cast(one.held)
+            fits = cast.isNotNull()
+            if not isinstance(one.made, StringType) and not isinstance(one.held, (StringType, FractionalType)):
+                fits &= cast.try_cast(one.made).eqNullSafe(value)
+            reasons.append(F.when(value.isNotNull() & ~fits, F.concat(value.cast("string"), F.lit(text))))
+    names = {name.lower() for name in made.names}
+    for f in held.fields if contract.missing == "quarantine" else ():
+        if not f.nullable and f.name not in ORIGIN_COLUMNS:
+            is_missing = F.col(quoted(f.name)).isNull() if f.name.lower() in names else F.lit(True)
+            reasons.append(F.when(is_missing, F.lit(f"no value of {f.name}, which the table requires")))
+    return F.coalesce(*reasons) if reasons else None
 
 
 def _once(held: StructType, made: StructType, new: Difference, kept_as: KeptAs) -> list[str]:
@@ -246,9 +304,16 @@ def fitted(rows: DataFrame, held: StructType, *, kept_as: KeptAs) -> DataFrame:
     """
     made = {f.name.lower(): f for f in rows.schema.fields}
     pairs = [(made[f.name.lower()], f) for f in held.fields if f.name.lower() in made]
-    if len(pairs) == len(made) and all(_kept(m.dataType, kept_as) == _kept(h.dataType, kept_as) for m, h in pairs):
+    # none is made of them where the contract has rejected every record
+    required = [f for f in held.fields if not f.nullable and f.name.lower() not in made]
+    if (
+        not required
+        and len(pairs) == len(made)
+        and all(_kept(m.dataType, kept_as) == _kept(h.dataType, kept_as) for m, h in pairs)
+    ):
         return rows
-    return rows.select(*(_fitted(F.col(quoted(m.name)), m.dataType, h.dataType, kept_as).alias(h.name) for m, h in pairs))
+    columns = [_fitted(F.col(quoted(m.name)), m.dataType, h.dataType, kept_as).alias(h.name) for m, h in pairs]
+    return rows.select(*columns, *(F.lit(None).cast(f.dataType).alias(f.name) for f in required))
 
 
 def _fitted(value: Column, made: DataType, held: DataType, kept_as: KeptAs) -> Column:

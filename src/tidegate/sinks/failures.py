@@ -35,7 +35,8 @@ _CALL = re.compile(
 _PACKAGE = re.compile(r"\b([a-z][\w]*\.)+(?=[A-Z]\w*(Exception|Error)\b)")
 _NOISE = re.compile(
     r"^(Caused by: )?([\w.]*SparkException: )?"
-    r"(Job aborted due to stage failure|Writing job aborted|\[INTERNAL_ERROR\]|JVM stacktrace|Driver stacktrace)"
+    r"(An error occurred while calling|Job aborted due to stage failure|Writing job aborted|\[INTERNAL_ERROR\]"
+    r"|JVM stacktrace|Driver stacktrace)"
 )
 
 _APART = re.compile(r"at |Caused by: |Suppressed: |\.\.\. \d+ more|==|JVM stacktrace|Driver stacktrace")
@@ -59,7 +60,7 @@ def first_line(text: str) -> str:
     A line that ends with a colon goes on with the next one, which says what it is about.
     """
     lines: list[str] = []
-    for line in filter(None, map(str.strip, text.splitlines())):
+    for line in filter(None, (line.strip().removeprefix(": ") for line in text.splitlines())):
         goes_on = lines and lines[-1].endswith(":") and not _NOISE.match(lines[-1]) and not _APART.match(line)
         lines[-1:] = [f"{lines[-1]} {line}"] if goes_on else [*lines[-1:], line]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]

@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql.types import StructType
 
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.columns import ColumnChange
-from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Receipt, Write
 from tidegate.sinks.identity import Identity
@@ -53,11 +53,13 @@ class Prepared:
     """A table that takes the rows of a load.
 
     `fitted` makes of the rows of the transform those to write, with the table's types. `changes` are those of the table's
-    columns that the load needed.
+    columns that the load needed. `misfit` is why a record of these rows does not fit the table, null where it does, if the
+    contract rejects such records.
     """
 
     fitted: Callable[[DataFrame], DataFrame]
     changes: tuple[ColumnChange, ...] = ()
+    misfit: Column | None = None
 
 
 class SinkWriter(Protocol):
@@ -115,17 +117,17 @@ class SinkWriter(Protocol):
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:
         """Add rejected records to the job's quarantine, which is created if need be, under an attempt.
 
-        Those that it holds under this attempt are replaced; others stay.
+        Those of the job's ranges that it holds under this attempt are replaced; others stay.
 
         Raises:
             SinkMisfit: a table of that name is no quarantine of this one.
         """
 
-    def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
+    def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """Remove from quarantine what other attempts than the receipt's have set aside of its ranges.
 
-        What loads that were committed later have set aside stays. False where records are missing that the receipt says were
-        set aside, and no later load has replaced any of its ranges.
+        What loads that were committed on top of it have set aside stays. Where fewer records are there than the receipt says
+        were set aside, returns the ranges in which some may be missing: those that no load on top of it has replaced.
         """
 
     def offsets_of(self, receipt: Receipt) -> Mapping[TopicPartition, tuple[int, int]] | None:

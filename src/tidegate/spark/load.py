@@ -19,7 +19,7 @@ import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -27,8 +27,8 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-from pyspark.sql.types import StructType
 
+from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.errors import (
     ReceiptMismatch,
     RequestError,
@@ -39,14 +39,14 @@ from tidegate.core.model.errors import (
     some,
 )
 from tidegate.core.model.hours import HOUR_MS, Times, spans
-from tidegate.core.model.ranges import OffsetRange, total_count
+from tidegate.core.model.ranges import OffsetRange, merged, total_count
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.failpoints import reach
 from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks import sink_of
-from tidegate.sinks.identity import identity_of
+from tidegate.sinks.identity import identity_of, inside
 from tidegate.sinks.port import Phases, Prepared, SinkWriter
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
@@ -116,32 +116,23 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
             f"{job.load.named} of {job.load.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.load.seq
         )
     phases = Phases()
-    with (
-        ExitStack() as until_end,
-        look_back_named(job),
-        translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table),
-    ):
+    with look_back_named(job), translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table):
         identity = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
-        sink = sink_of(job, spark)
+        sink, work = sink_of(job, spark), _Work(spark, job, transform)
         write = Write(job.load, transform.identity, job.attempt or str(uuid.uuid4()))
         for tries in range(1, TRIES + 1):
             with phases("lookup", "asking the table whether this batch has landed before"):
                 lookup = sink.lookup(job)
             landed = lookup.landed
             current = landed and landed.covers(job.load.ranges) and landed.write.version == write.version
-            if landed and current and not job.redo and _is_settled(sink, landed, job):
+            if landed and current and not job.redo and work.settles(sink, landed):
                 return _landed_before(spark, sink, landed, job, phases)
             if job.refused is not None:
                 raise TidegateError.from_dict(job.refused)
 
             with phases("prepare", "preparing the transform and the table"):
-                if tries == 1:
-                    work = _Work(spark, job, transform, until_end=until_end)
-                schema = identity.check(work.schema(), transform.name)
-                if not lookup.exists and not job.create:
-                    raise _lost(job)
-                prepared = sink.prepare(schema, identity, job, lookup)
+                prepared = work.prepare(sink, lookup)
             changes = dict.fromkeys((*write.columns, *prepared.changes))  # also those of a try that was refused
             write = replace(write, columns=tuple(changes), quarantined=work.set_aside(sink, write, phases))
 
@@ -152,7 +143,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
             except Exception as error:
                 meaning = error if isinstance(error, TidegateError) else known(error)
                 late = _landed_unanswered(sink, job, write, meaning)
-                if late is not None and _is_settled(sink, late, job):
+                if late is not None and work.settles(sink, late):
                     return _landed_before(spark, sink, late, job, phases)
                 if tries == TRIES or not isinstance(meaning, SinkConflict):
                     raise
@@ -160,7 +151,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            work.settle(sink, receipt)
+            work.settles(sink, receipt)
             read = work.seen()
             records, rows = read["rows"], receipt.rows
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
@@ -188,11 +179,10 @@ def _lost(job: LoadJob) -> TableLost:
 
 
 class _Work:
-    """What a load reads and writes, and what its latest execution has counted. Each try begins with `schema`."""
+    """What a load reads and writes, and what its latest execution has counted. Each try begins with `prepare`."""
 
-    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform, *, until_end: ExitStack) -> None:
+    def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity_of(job)
-        self._until_end = until_end
         self._rejected: Rejected | None = None
 
     def _plan(self) -> None:
@@ -209,12 +199,17 @@ class _Work:
         with expecting(total_count(self._job.load.ranges)):
             return self._transform(records)
 
-    def schema(self) -> StructType:
-        """The columns that the transform makes."""
+    def prepare(self, sink: SinkWriter, lookup: Lookup) -> Prepared:
+        """Plan the rows, and make the table ready for them."""
         self._plan()
         schema = self._transform.schema(self.transformed)
-        self.marks = Marks.of(schema, self._job.quarantine, self._transform.name)
-        return self.marks.of_table(schema)
+        marks = Marks.of(schema, self._job.quarantine, self._transform.name)
+        of_table = self._identity.check(marks.of_table(schema), self._transform.name)
+        if not lookup.exists and not self._job.create:
+            raise _lost(self._job)
+        prepared = sink.prepare(of_table, self._identity, self._job, lookup)
+        self.marks = replace(marks, misfit=prepared.misfit)
+        return prepared
 
     def set_aside(self, sink: SinkWriter, write: Write, phases: Phases) -> int | None:
         """Find the records that are rejected, once, and add them to the job's quarantine; how many there are.
@@ -228,23 +223,41 @@ class _Work:
             return None
         if self._rejected is None and self.marks:
             with phases("aside", "looking for records that the load rejects"):
-                # apart from the rows to write, whose records are counted: an observation belongs to one execution
-                rows = self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
-                self._rejected = Rejected.of(rows, self.marks, self._job)
-                self._until_end.callback(self._rejected.release)
-                self._add(sink, write)
+                self._rejected = self._look()
+                self._rejected.check(self._job)
+                self._add(sink, write, self._job.load.ranges)
             reach("between-commits")
         return self._rejected.count if self._rejected else 0
 
-    def _add(self, sink: SinkWriter, write: Write) -> None:
-        if self._rejected and self._rejected.count:
-            records = self._rejected.records(_records(self._spark, self._job, self._job.load.ranges), write)
-            sink.set_aside(records, self._identity, self._job, write.attempt)
+    def _look(self) -> Rejected:
+        # apart from the rows to write, whose records are counted: an observation belongs to one execution
+        rows = self._made_of(_records(self._spark, self._job, self._job.load.ranges))
+        return Rejected.of(self._identity.marked(rows), self.marks)
 
-    def settle(self, sink: SinkWriter, receipt: Receipt) -> None:
-        """Make sure that quarantine holds what this write has set aside, and nothing that the rows have replaced."""
-        if not _is_settled(sink, receipt, self._job):
-            self._add(sink, receipt.write)
+    def _add(self, sink: SinkWriter, write: Write, ranges: tuple[OffsetRange, ...]) -> None:
+        if self._rejected and self._rejected.count:
+            part = replace(self._job, load=replace(self._job.load, ranges=ranges))
+            of_part = _records(self._spark, self._job, self._job.load.ranges).where(inside(ranges))
+            sink.set_aside(self._rejected.records(of_part, write), self._identity, part, write.attempt)
+
+    def settles(self, sink: SinkWriter, receipt: Receipt) -> bool:
+        """Make quarantine hold what a load that landed has set aside, and nothing that older loads of its ranges have.
+
+        It lacks some where another load of the same range has landed first, and has swept what was not in the table yet.
+        False where they are lost with the process that rejected them, and the load has to be done again: unless other loads are
+        on top of it, which that would replace. Then the records of the rest are looked at once more.
+        """
+        if self._job.quarantine is None:
+            return True
+        missing = sink.sweep(receipt, self._job)
+        if missing and self._rejected is None:
+            if missing == merged(receipt.load.ranges):
+                return False
+            self.prepare(sink, sink.lookup(self._job))
+            self._rejected = self._look()
+        if missing:
+            self._add(sink, receipt.write, missing)
+        return True
 
     def rows(self, prepared: Prepared) -> DataFrame:
         """The rows to write into a table, for one execution."""
@@ -290,14 +303,6 @@ class _Work:
         if self._job.load.dedupe is not None:
             counted["kept"] = without_repeats(self._spark, self.records, self._job, self._job.load.dedupe).count()
         return counted
-
-
-def _is_settled(sink: SinkWriter, receipt: Receipt, job: LoadJob) -> bool:
-    """Whether quarantine holds what a load that landed has set aside, and nothing that older loads of its ranges have.
-
-    It does not where a load of the same range has landed in between, and has swept what was not in the table yet.
-    """
-    return job.quarantine is None or sink.sweep(receipt, job)
 
 
 def _landed_before(spark: SparkSession, sink: SinkWriter, receipt: Receipt, job: LoadJob, phases: Phases) -> LoadResult:

@@ -1,14 +1,14 @@
 """Records of a load that are rejected: which ones, why, and whether they are too many.
 
-A record is rejected where its format cannot decode it (`_error`), or where the transform says so (`_reject`). It goes to the
+A record is rejected where its format cannot decode it (`_error`), where it does not fit the table and the contract says so, or
+where the transform says so (`_reject`). It goes to the
 quarantine of the table, as it was in the log, under the attempt of the load. docs/adr/0036-quarantine.md has the order of the
 commits, and why no kill between them loses a record, or leaves two copies.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -33,10 +33,14 @@ SHOWN = 5
 
 @dataclass(frozen=True)
 class Marks:
-    """What of the columns of a transform's rows says that their records are rejected, as the job's quarantine has it."""
+    """What says of a transform's rows that their records are rejected, as the job's quarantine has it.
+
+    `error` and `reject` are whether the rows have these columns, `misfit` is `Prepared.misfit` of the sink.
+    """
 
     error: bool
     reject: bool
+    misfit: Column | None = None
 
     @staticmethod
     def of(schema: StructType, quarantine: Quarantine | None, transform: str) -> Marks:
@@ -58,7 +62,7 @@ class Marks:
 
     def __bool__(self) -> bool:
         """Whether there are any."""
-        return self.error or self.reject
+        return self.error or self.reject or self.misfit is not None
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -70,15 +74,16 @@ class Marks:
         return StructType([f for f in schema.fields if f.name not in self.left_out])
 
     @property
-    def _by(self) -> Column:
-        """What has rejected a row; null where nothing has."""
-        decode = F.when(F.col(ERROR).isNotNull(), F.lit("decode")) if self.error else F.lit(None)
-        return F.coalesce(decode, F.when(F.col(REJECT).isNotNull(), F.lit("transform"))) if self.reject else decode
+    def _reasons(self) -> dict[str, Column]:
+        """What may reject a row, with the reason, which is null where it does not; the first one counts."""
+        decode = {"decode": F.col(ERROR)} if self.error else {}
+        contract = {} if self.misfit is None else {"contract": self.misfit}
+        return {**decode, **contract, **({"transform": F.col(REJECT)} if self.reject else {})}
 
     @property
-    def _reason(self) -> Column:
-        columns = [*((ERROR,) if self.error else ()), *((REJECT,) if self.reject else ())]
-        return F.substring(F.coalesce(*columns), 1, LONGEST)
+    def _by(self) -> Column:
+        """What has rejected a row; null where nothing has."""
+        return F.coalesce(*(F.when(reason.isNotNull(), F.lit(by)) for by, reason in self._reasons.items()))
 
     def kept(self, rows: DataFrame, rejected: Rejected) -> DataFrame:
         """The rows of the records that are not rejected, with the table's columns.
@@ -94,39 +99,27 @@ class Marks:
 
     def rejected(self, rows: DataFrame) -> DataFrame:
         """The origin of each rejected record, once, with `rejected_by` and `reason`."""
-        marked = rows.select(*ORIGIN_COLUMNS, self._by.alias("rejected_by"), self._reason.alias("reason"))
+        reason = F.substring(F.coalesce(*self._reasons.values()), 1, LONGEST)
+        marked = rows.select(*ORIGIN_COLUMNS, self._by.alias("rejected_by"), reason.alias("reason"))
         first = F.min(F.struct("rejected_by", "reason")).alias("first")
         return marked.where("rejected_by IS NOT NULL").groupBy(*ORIGIN_COLUMNS).agg(first).select(*ORIGIN_COLUMNS, "first.*")
 
 
 @dataclass(frozen=True)
 class Rejected:
-    """The records that a load rejects: how many, and `origins`, which are kept until `release`, with reasons."""
+    """The records that a load rejects: how many, and their `origins`, with reasons."""
 
     count: int
     origins: DataFrame
 
     @staticmethod
-    def of(rows: DataFrame, marks: Marks, job: LoadJob) -> Rejected:
+    def of(rows: DataFrame, marks: Marks) -> Rejected:
         """Of the rows that the transform makes, which are made once for this.
 
-        Raises:
-            BudgetExceeded: there are more than the budget allows; the commonest reasons are named, each with an offset.
+        A checkpoint, and no cache: what an executor takes with it fails the load, and is not decided anew.
         """
-        rejected = Rejected(0, marks.rejected(rows).persist())
-        try:
-            (total,) = rejected.origins.agg(F.count(F.lit(1)).alias("n")).collect()
-            rejected = replace(rejected, count=total["n"])
-            rejected.check(job)
-        except BaseException:
-            rejected.release()
-            raise
-        return rejected
-
-    def release(self) -> None:
-        """They are not needed any more."""
-        with suppress(Exception):  # of a server that is gone nothing is left
-            self.origins.unpersist()
+        origins = marks.rejected(rows).localCheckpoint()
+        return Rejected(origins.count(), origins)
 
     def sent(self, origins: DataFrame) -> DataFrame:
         """These origins for a join: every task gets them all where they are few, and the other side is not shuffled then."""
@@ -139,7 +132,11 @@ class Rejected:
         return aside.withColumns({"transform": F.lit(write.transform), "attempt": F.lit(write.attempt)})
 
     def check(self, job: LoadJob) -> None:
-        """Raises BudgetExceeded: there are more than the budget of the job allows."""
+        """Refuse more than the budget of the job allows.
+
+        Raises:
+            BudgetExceeded: the commonest reasons are named, each with an offset.
+        """
         offsets = total_count(job.load.ranges)
         if job.quarantine is None or self.count <= job.quarantine.budget * offsets:
             return

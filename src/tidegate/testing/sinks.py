@@ -22,12 +22,12 @@ from pyspark.sql.types import DataType, StructField, StructType
 from tidegate.core.config.sinks import Replaces, SinkKind
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows, in_the_way, own
 from tidegate.core.model.errors import SinkUnavailable
-from tidegate.core.model.ranges import TopicPartition, common
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
 from tidegate.core.state.history import NoOrigin, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
 from tidegate.sinks.boxes import Box
-from tidegate.sinks.columns import agreed, alterations, fitted
+from tidegate.sinks.columns import agreed, alterations, fitted, misfit
 from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity
 from tidegate.sinks.port import Phases, Prepared
 
@@ -117,7 +117,8 @@ class MemorySink:
         now = {f.name: f.dataType for f in table.schema.fields} | {one.name: one.made or one.held for one in changes}
         table.schema = StructType([StructField(name, of) for name, of in now.items() if of is not None])
         table.owners.add(job.load.pipeline)
-        return Prepared(partial(fitted, held=table.schema, kept_as=_as_it_is), tuple(one.change for one in changes))
+        unfit = misfit(table.schema, schema, job.contract, kept_as=_as_it_is)
+        return Prepared(partial(fitted, held=table.schema, kept_as=_as_it_is), tuple(one.change for one in changes), unfit)
 
     def changes(self, schema: StructType, job: LoadJob) -> list[str]:
         """As the port."""
@@ -148,21 +149,23 @@ class MemorySink:
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:  # noqa: ARG002
         """As the port."""
         aside = self._quarantine(job)
-        aside.schema = records.schema
+        aside.schema, mine = records.schema, ByOrigin(job.load.ranges)
         new = tuple(row.asDict() for row in records.collect())
-        held = tuple(row for row in aside.rows if row["attempt"] != attempt)
+        held = tuple(row for row in aside.rows if row["attempt"] != attempt or not _is_of(row, mine))
         aside.commit({}, (*held, *new), made=len(new))
 
-    def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
+    def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """As the port."""
         aside, attempt = self._quarantine(job), receipt.write.attempt
         of_range = [row for row in aside.rows if _is_of(row, ByOrigin(receipt.load.ranges))]
-        newer = (c.receipt() for c in self.tables[self.name].history.commits if c.snapshot > receipt.snapshot)
-        later = {r.write.attempt for r in newer if common(r.load.ranges, receipt.load.ranges)}
-        kept = tuple(row for row in aside.rows if row not in of_range or row["attempt"] in {attempt, *later})
+        later = [c.receipt() for c in self.tables[self.name].history.commits if c.snapshot > receipt.snapshot]
+        counting = {attempt, *(other.write.attempt for other in later)}
+        kept = tuple(row for row in aside.rows if row not in of_range or row["attempt"] in counting)
         if kept != aside.rows:
             aside.commit({}, kept, made=0)
-        return bool(later) or sum(row["attempt"] == attempt for row in of_range) >= (receipt.write.quarantined or 0)
+        if sum(row["attempt"] == attempt for row in of_range) >= (receipt.write.quarantined or 0):
+            return ()
+        return without(receipt.load.ranges, [r for other in later for r in other.load.ranges])
 
     def _quarantine(self, job: LoadJob) -> MemoryTable:
         return self.tables.setdefault(job.quarantined, MemoryTable(schema=StructType(), owners=set()))

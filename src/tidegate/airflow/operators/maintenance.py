@@ -61,6 +61,7 @@ class MaintainOperator(SparkTask):
             now_ms=now_ms(),
             sink=self.pipeline.sink.kind,
             maintenance=self.pipeline.maintenance or Maintenance(),
+            quarantine=self.pipeline.quarantine_table,
         )
         done = self.through_spark(lambda runner: runner.maintain(job), context, self.patience(context))
         line = f"{self.step}: done; what it counted is in the driver's log" if done is None else str(done)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_replay import live
 
@@ -58,11 +59,13 @@ class Quarantined:
     """What is in quarantine.
 
     `rejected` are the records that count, sorted, for these `reasons`, the commonest first. `left` is how many are of loads
-    that were killed, or have not committed yet. `ranges` hold all that count, one of a partition.
+    that were killed, or have not committed yet. `gone` is how many of those that count the log does not hold any more, and
+    `ranges` hold all others, one of a partition.
     """
 
     rejected: tuple[Rejection, ...]
     left: int
+    gone: int
     reasons: tuple[Reason, ...]
     ranges: tuple[OffsetRange, ...]
 
@@ -72,32 +75,40 @@ class Quarantined:
         return len(self.rejected)
 
 
-def judge_quarantine(rejections: Iterable[Rejection], receipts: Sequence[Receipt]) -> Quarantined:
+def judge_quarantine(
+    rejections: Iterable[Rejection], receipts: Sequence[Receipt], log: Watermarks | None = None
+) -> Quarantined:
     """What of the records in a quarantine counts, by the receipts of a pipeline, oldest commit first, replays too.
 
-    Records of partitions that it has not loaded are another pipeline's, which shares the table.
+    Records of partitions that it has not loaded are another pipeline's, which shares the table. `log` is what the brokers hold
+    of its topics; None: every record.
     """
-    loaded: dict[TopicPartition, list[tuple[int, int, str]]] = {}
+    loaded: dict[TopicPartition, list[tuple[int, int, str, bool]]] = {}
     for receipt, ranges in live(receipts):
+        former = {} if log is None else other_topics(receipt.load.topic_ids, log.topic_ids)
         for r in ranges:
-            loaded.setdefault(r.topic_partition, []).append((r.from_offset, r.until_offset, receipt.write.attempt))
-    for known in loaded.values():
-        known.sort()
-    counted, left = [], 0
-    for one in sorted(rejections):
-        if one.topic_partition not in loaded:
-            continue
-        known = loaded[one.topic_partition]
-        at = bisect_right(known, one.offset, key=lambda load: load[0]) - 1
-        if at >= 0 and one.offset < known[at][1] and known[at][2] == one.attempt:
-            counted.append(one)
-        else:
-            left += 1
+            known = r.from_offset, r.until_offset, receipt.write.attempt, r.topic in former
+            loaded.setdefault(r.topic_partition, []).append(known)
+    for loads in loaded.values():
+        loads.sort()
+    counted, left, gone = [], 0, 0
     by_reason: dict[tuple[str, str], list[Rejection]] = {}
     by_partition: dict[TopicPartition, list[int]] = {}
-    for one in counted:
+    for one in sorted(rejections):
+        tp = one.topic_partition
+        if tp not in loaded:
+            continue
+        at = bisect_right(loaded[tp], one.offset, key=lambda load: load[0]) - 1
+        _, until, attempt, is_former = loaded[tp][max(at, 0)]
+        if at < 0 or one.offset >= until or attempt != one.attempt:
+            left += 1
+            continue
+        counted.append(one)
         by_reason.setdefault((one.rejected_by, one.reason), []).append(one)
-        by_partition.setdefault(one.topic_partition, []).append(one.offset)
+        if is_former or (log is not None and one.offset < log.earliest.get(tp, one.offset + 1)):
+            gone += 1
+        else:
+            by_partition.setdefault(tp, []).append(one.offset)
     reasons = [
         Reason(reason=reason, rejected_by=by, records=len(of), first=of[0], last=of[-1])
         for (by, reason), of in by_reason.items()
@@ -105,6 +116,7 @@ def judge_quarantine(rejections: Iterable[Rejection], receipts: Sequence[Receipt
     return Quarantined(
         rejected=tuple(counted),
         left=left,
+        gone=gone,
         reasons=tuple(sorted(reasons, key=lambda each: (-each.records, each.first))),
         ranges=tuple(OffsetRange(*tp, offsets[0], offsets[-1] + 1) for tp, offsets in by_partition.items()),
     )

@@ -324,8 +324,10 @@ class _Schema(GenerateJsonSchema):
     def nullable_schema(self, schema: core_schema.NullableSchema) -> dict[str, Any]:
         """A list of types, where that is all."""
         made = super().nullable_schema(schema)
-        kind = made["anyOf"][0].get("type")
-        return {**made["anyOf"][0], "type": [kind, "null"]} if isinstance(kind, str) else made
+        given = made["anyOf"][0]
+        kind, values = given.get("type"), [given.pop("const")] if "const" in given else given.get("enum")
+        named = {} if values is None else {"enum": [*values, None]}
+        return {**given, "type": [kind, "null"], **named} if isinstance(kind, str) else made
 
     def default_schema(self, schema: core_schema.WithDefaultSchema) -> dict[str, Any]:
         """No default that says that the setting may be left out."""

@@ -90,7 +90,8 @@ PolicyName = Literal["static", "pid", "fixed_point", "target"]
 Identity = Literal["origin", "batch"]
 RowsPerRecord = Literal["one", "any"]
 NewColumns = Literal["evolve", "freeze", "discard"]
-WiderTypes = Literal["widen", "freeze"]
+OtherTypes = Literal["widen", "freeze", "quarantine"]
+MissingValues = Literal["quarantine"] | None
 
 
 @dataclass(frozen=True)
@@ -327,9 +328,18 @@ class Contract(Settings):
     columns: NewColumns = "evolve"
     """Columns, and fields inside them, that the table does not have. evolve: they are added. freeze: the load fails. discard:
     they are not written."""
-    types: WiderTypes = "widen"
+    types: OtherTypes = "widen"
     """Wider types (INT to BIGINT, FLOAT to DOUBLE, DECIMAL with more digits), and columns that the table requires and the
-    transform does not make. widen: the table's column takes them. freeze: the load fails."""
+    transform does not make. widen: the table's column takes them. freeze: the load fails. quarantine: the table keeps its
+    types, and records with values that do not fit them are rejected."""
+    missing: MissingValues = None
+    """quarantine: records without a value in a column that the table requires (NOT NULL) are rejected. By default `types` says
+    what becomes of a column that the transform does not make."""
+
+    @property
+    def rejects(self) -> bool:
+        """Whether records that do not fit are rejected."""
+        return "quarantine" in (self.types, self.missing)
 
 
 @dataclass(frozen=True)
@@ -342,9 +352,9 @@ class Quarantine(Settings):
     budget: values.Budget = 1.0
     """Most records of a load that may be rejected, as a share of its offsets, such as 0.1 %. Beyond it, the load fails before
     it writes."""
-    on: values.RejectedBy = field(default=("decode", "transform"), metadata=TUPLE)
-    """What rejects records. decode: the format's `_error`; the table then has no `_raw` and `_error`. transform: `reject` of
-    the transform."""
+    on: values.RejectedBy = field(default=("decode", "contract", "transform"), metadata=TUPLE)
+    """What rejects records. decode: the format's `_error`; the table then has no `_raw` and `_error`. contract: what `contract`
+    says. transform: `reject` of the transform."""
 
 
 @dataclass(frozen=True)
@@ -450,6 +460,8 @@ class Pipeline(Settings):
             yield "backpressure", f"{bound} is above limits.max_records {most}; lower one"
         if self.quarantine is not None and self.identity == "batch":
             yield "quarantine", "rows of `identity: batch` are made of many records, none of which can be rejected; remove it"
+        if self.contract.rejects and (self.quarantine is None or "contract" not in self.quarantine.on):
+            yield "contract", "records that it rejects need a quarantine with contract among its `on`; add `quarantine: {}`"
         if self.quarantine_table and self.writes(self.quarantine_table):
             yield "quarantine.table", f"{self.quarantine_table} is a table of rows; choose another one"
         if isinstance(self.schedule, LagSchedule) and self.limits.min_records is not None:

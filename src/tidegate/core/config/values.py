@@ -183,8 +183,8 @@ def _text(words: str, longest: int, matches: re.Pattern[str] = _NOT_BLANK, **mor
 Description = Annotated[str, _text(f"a text of at most {LONGEST_TEXT} characters", LONGEST_TEXT, _STORABLE)]
 Group = Annotated[str, _text(f"the name of a consumer group of at most {LONGEST_GROUP} characters", LONGEST_GROUP)]
 RejectedBy = Annotated[
-    tuple[Literal["decode", "transform"], ...],
-    listed("a list of what rejects records: decode and transform", least=1),
+    tuple[Literal["decode", "contract", "transform"], ...],
+    listed("a list of what rejects records: decode, contract and transform", least=1),
 ]
 Connection = Annotated[
     str,

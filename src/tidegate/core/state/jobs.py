@@ -167,7 +167,8 @@ class MaintenanceJob(Record):
 
     `compact` merges small files along the columns that identify rows. `expire` keeps the commits of old snapshots, with their
     receipts, in the table of commits, and then removes the snapshots. `remove_orphans` removes files that no snapshot names.
-    `now_ms` is the time (epoch ms) that ages are counted from.
+    `now_ms` is the time (epoch ms) that ages are counted from. `quarantine` is the table of its rejected records, if there is
+    one, which the step is done for as well.
     """
 
     UNREADABLE = ("an order of maintenance cannot be read", "Clear the task to write it anew")
@@ -179,6 +180,7 @@ class MaintenanceJob(Record):
     now_ms: int
     sink: str = ICEBERG.name
     maintenance: Maintenance = field(default=Maintenance(), metadata=MAINTENANCE)
+    quarantine: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -284,7 +284,7 @@ def _kept(name: str) -> dict[int | None, Snapshot]:
     from pyiceberg.table.snapshots import Operation, Snapshot, Summary  # noqa: PLC0415 - slow to import
 
     commits = load_table(commits_table(name))
-    if commits is None or commits.properties.get(COMMITS_OF) != name:
+    if commits is None or f"{COMMITS_OF}{name}" not in commits.properties:
         return {}
     with answering(name):
         rows = commits.scan().to_arrow().to_pylist()

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -29,6 +30,7 @@ from tidegate.core.model.errors import SinkMisfit, some
 from tidegate.core.model.times import EPOCH
 from tidegate.core.state.jobs import Maintained, MaintenanceJob
 from tidegate.sinks.failures import first_line
+from tidegate.sinks.iceberg.quarantine import check_quarantine
 from tidegate.sinks.iceberg.receipts import quoted
 from tidegate.sinks.iceberg.summary import COMMITS_OF, COMPACTED_BYTES, COMPACTED_FILES, commits_table, owners_in
 
@@ -50,10 +52,10 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
 
     Raises:
         SinkMisfit: the table belongs to other pipelines, its rows have no identity of ours, or the name of its table of commits
-            is taken. Nothing was expired.
+            or of its quarantine is taken.
         Exception: what Spark raises, which `tidegate.spark.errors` translates; the table holds the same rows.
     """
-    table, keep = job.table, job.maintenance
+    table = job.table
     properties = _properties(spark, table)
     owners = owners_in(properties)
     if job.pipeline not in owners:
@@ -63,6 +65,16 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
             fix="Correct sink.table, or let the pipeline load a batch before its table is maintained",
             table=table,
         )
+    done = _of_table(spark, job, properties)
+    aside = job.quarantine
+    if aside is None or not spark.catalog.tableExists(aside):
+        return done
+    check_quarantine(spark, aside, table)
+    return replace(done, counts={**done.counts, **_of_quarantine(spark, aside, job)})
+
+
+def _of_table(spark: SparkSession, job: MaintenanceJob, properties: Mapping[str, str]) -> Maintained:
+    table, keep = job.table, job.maintenance
     if job.step == "compact":
         return _compact(spark, table, keep, properties)
     if properties.get("gc.enabled") == "false":
@@ -77,6 +89,19 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     if keep.keep_orphans is not None:
         removed = remove_orphans(spark, table, job.now_ms - int(keep.keep_orphans * 1000))
     return Maintained(job.step, {"files_removed": removed})
+
+
+def _of_quarantine(spark: SparkSession, quarantine: str, job: MaintenanceJob) -> dict[str, int]:
+    """The same step for a quarantine, whose commits carry no receipts to keep."""
+    keep = job.maintenance
+    if job.step == "compact":
+        return {"quarantine_files_merged": compact(spark, quarantine, keep)["rewritten_data_files_count"]}
+    if job.step == "expire":
+        before_ms = job.now_ms - int(keep.keep * 1000)
+        return {"quarantine_snapshots_expired": expire(spark, quarantine, before_ms, keep.keep_snapshots)}
+    if keep.keep_orphans is None:
+        return {}
+    return {"quarantine_files_removed": remove_orphans(spark, quarantine, job.now_ms - int(keep.keep_orphans * 1000))}
 
 
 def _compact(spark: SparkSession, table: str, keep: Maintenance, properties: Mapping[str, str]) -> Maintained:
@@ -133,14 +158,14 @@ def keep_commits(spark: SparkSession, table: str, before_ms: int) -> int:
     commits = commits_table(table)
     spark.sql(
         f"CREATE TABLE IF NOT EXISTS {quoted(commits)} (snapshot_id BIGINT, parent_id BIGINT, committed_at TIMESTAMP, "
-        f"operation STRING, summary MAP<STRING, STRING>) USING iceberg TBLPROPERTIES ('{COMMITS_OF}' = '{table}', "
+        f"operation STRING, summary MAP<STRING, STRING>) USING iceberg TBLPROPERTIES ('{COMMITS_OF}{table}' = 'true', "
         "'write.metadata.delete-after-commit.enabled' = 'true', 'write.metadata.previous-versions-max' = '20')"
     )
-    if _properties(spark, commits).get(COMMITS_OF) != table:
+    if f"{COMMITS_OF}{table}" not in _properties(spark, commits):
         raise SinkMisfit(
             f"table {commits} is not the table of commits of {table}; nothing was expired",
             fix=f"Rename it: the name is needed for what expired snapshots said. Where both tables were renamed together, set "
-            f"its property {COMMITS_OF} to the new name",
+            f"its property {COMMITS_OF}{table} to true",
             table=commits,
         )
     lineage = spark.table(f"{quoted(table)}.history").where("is_current_ancestor").select("snapshot_id")

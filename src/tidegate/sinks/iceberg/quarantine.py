@@ -6,6 +6,7 @@ another attempt has set them aside (docs/adr/0036-quarantine.md). Its property `
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from pyspark.errors import AnalysisException
@@ -14,13 +15,13 @@ from pyspark.sql import SparkSession
 from tidegate.core.config.layout import sql_text
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import OffsetRange
-from tidegate.core.state.receipt import PREFIX
-from tidegate.sinks.failures import is_missing
+from tidegate.sinks.failures import is_missing, text_of
+from tidegate.sinks.iceberg.errors import REFUSED
 from tidegate.sinks.iceberg.receipts import quoted
+from tidegate.sinks.iceberg.summary import QUARANTINE_OF
 from tidegate.sinks.identity import inside
 
-QUARANTINE_OF = f"{PREFIX}quarantine-of."
-"""The prefix of a property of a quarantine that names its table: Spark hides values that look like secrets, and no keys."""
+TRIES = 10
 
 
 def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
@@ -51,9 +52,16 @@ def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange,
 
 
 def remove(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...], attempts: Iterable[str]) -> None:
-    """Remove the records of these ranges that these attempts have set aside."""
+    """Remove the records of these ranges that these attempts have set aside; again where other loads get in the way."""
     of_attempts = f"{_sql(ranges)} AND attempt IN ({', '.join(map(sql_text, attempts))})"
-    spark.sql(f"DELETE FROM {quoted(quarantine)} WHERE {of_attempts}")  # noqa: S608 - names and texts are quoted
+    for tries_left in reversed(range(TRIES)):
+        try:
+            spark.sql(f"DELETE FROM {quoted(quarantine)} WHERE {of_attempts}")  # noqa: S608 - names and texts are quoted
+        except Exception as error:
+            if not tries_left or not any(re.search(rule.pattern, text_of(error)) for rule in REFUSED):
+                raise
+        else:
+            return
 
 
 def _sql(ranges: tuple[OffsetRange, ...]) -> str:

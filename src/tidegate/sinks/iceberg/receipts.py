@@ -89,6 +89,18 @@ def is_current(spark: SparkSession, table: str, receipt: Receipt) -> bool:
     return bool(history.where((F.col("snapshot_id") == receipt.snapshot) & F.col("is_current_ancestor")).take(1))
 
 
+def on_top_of(spark: SparkSession, table: str, receipt: Receipt) -> list[Receipt]:
+    """The receipts of the commits that the table's current state has on top of this one's. One round trip, or two."""
+    history = spark.table(f"{table}.history").where("is_current_ancestor").select("snapshot_id", "parent_id")
+    parents: dict[int, int | None] = dict(history.collect())
+    at: int | None = next(iter(parents.keys() - parents.values()))  # the head
+    newer: list[int] = []
+    while at is not None and at != receipt.snapshot:
+        newer.append(at)
+        at = parents.get(at)
+    return [found for found, _ in receipts_where(spark, table, F.col("snapshot_id").isin(newer))] if newer else []
+
+
 def offsets_added(spark: SparkSession, table: str, snapshot: int) -> dict[TopicPartition, tuple[int, int]] | None:
     """The first and last offset of each partition in the files that a commit added. One round trip.
 

@@ -22,9 +22,13 @@ OWNER = f"{PREFIX}owner."
 RENAMED = f"{PREFIX}renamed."
 """The prefix of a table property that names a pipeline of before; its value is the name that the pipeline has now."""
 
-COMMITS_OF = f"{PREFIX}commits-of"
-"""The property of a table of commits that names the table whose expired commits it holds."""
+COMMITS_OF = f"{PREFIX}commits-of."
+"""The prefix of a property of a table of commits that names the table whose expired commits it holds.
 
+A key, as all names in properties: Spark hides the values of those that look to it like a secret, `lake.shop.orders_hourly` too.
+"""
+QUARANTINE_OF = f"{PREFIX}quarantine-of."
+"""The prefix of a property of a quarantine that names its table."""
 COMPACTED_FILES = f"{PREFIX}compacted-files"
 COMPACTED_BYTES = f"{PREFIX}compacted-bytes"
 """The properties of a table that say how many data files a compaction left that merged all it could, and their bytes."""

@@ -15,6 +15,7 @@ Rules:
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -38,13 +39,13 @@ from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
-from tidegate.core.model.ranges import TopicPartition, common
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
-from tidegate.sinks.columns import agreed, alterations, check_schema, fitted
-from tidegate.sinks.failures import first_line, is_missing
+from tidegate.sinks.columns import agreed, alterations, check_schema, fitted, misfit
+from tidegate.sinks.failures import first_line, is_missing, text_of
 from tidegate.sinks.iceberg.layout import check_layout, create_table
-from tidegate.sinks.iceberg.quarantine import QUARANTINE_OF, attempts_in, check_quarantine, remove
+from tidegate.sinks.iceberg.quarantine import attempts_in, check_quarantine, remove
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
     by_others,
@@ -54,11 +55,12 @@ from tidegate.sinks.iceberg.receipts import (
     is_current,
     offsets_added,
     offsets_read,
+    on_top_of,
     quoted,
     receipts_where,
 )
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
-from tidegate.sinks.iceberg.summary import ADDED_FILES, KEPT, LAST, OWNED, OWNER
+from tidegate.sinks.iceberg.summary import ADDED_FILES, KEPT, LAST, OWNED, OWNER, QUARANTINE_OF
 from tidegate.sinks.identity import Identity, any_of
 from tidegate.sinks.port import Phases, Prepared
 
@@ -84,6 +86,8 @@ ADDED_BY = "added by {} of {}"
 """The comment of a column that a load has added."""
 CHANGED = "The columns of table %s change, as contract says: %s"
 NOT_CHANGED = "Table %s does not take %s: %s"
+REFUSES = re.compile(r"(Analysis|IllegalArgument|IllegalState|UnsupportedOperation|Validation)Exception")
+"""What is thrown where a table cannot have what a statement asks for, at any time."""
 TRIES = 3
 """Changes of a table's columns that one load tries, where others change them at the same time."""
 SWEPT = "Quarantine %s holds %d records of this range under earlier loads, which this one replaces; they are removed"
@@ -162,7 +166,8 @@ class IcebergTable:
             add_owner(self.spark, job)
         added = [f for f in held.fields if f.metadata.get("comment") == comment]
         changes += [ColumnChange(f.name, None, f.dataType.simpleString()) for f in added]
-        return Prepared(partial(fitted, held=held, kept_as=_kept_as), tuple(dict.fromkeys(changes)))
+        unfit = misfit(held, schema, job.contract, kept_as=_kept_as)
+        return Prepared(partial(fitted, held=held, kept_as=_kept_as), tuple(dict.fromkeys(changes)), unfit)
 
     def changes(self, schema: StructType, job: LoadJob) -> list[str]:
         """One round trip, two for a table that does not exist."""
@@ -179,7 +184,7 @@ class IcebergTable:
                 log.warning(NOT_CHANGED, self.name, statement, first_line(str(error)))
                 if can_retry:
                     return False
-                if not isinstance(error, (AnalysisException, IllegalArgumentException)):
+                if not REFUSES.search(text_of(error)):
                     raise
                 raise SinkMisfit(
                     f"table {self.name} refuses {statement}: {first_line(str(error))}",
@@ -305,20 +310,19 @@ class IcebergTable:
                 remove(self.spark, aside.name, job.load.ranges, [attempt])
         records.writeTo(aside.name).option(f"snapshot-property.{ATTEMPT}", attempt).append()
 
-    def sweep(self, receipt: Receipt, job: LoadJob) -> bool:
+    def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """One round trip where nothing is to be removed, and nothing is missing."""
         name, ranges, attempt = job.quarantined, receipt.load.ranges, receipt.write.attempt
         held = attempts_in(self.spark, name, ranges)
         others, is_whole = held.keys() - {attempt}, held.get(attempt, 0) >= (receipt.write.quarantined or 0)
         if not others and is_whole:
-            return True
-        since = receipts_where(self.spark, self.name, F.unix_millis("committed_at") > receipt.committed_at_ms)
-        later = {other.write.attempt for other, _ in since if common(other.load.ranges, ranges)}
-        if earlier := others - later:
+            return ()
+        later = on_top_of(self.spark, self.name, receipt)
+        if earlier := others - {other.write.attempt for other in later}:
             check_quarantine(self.spark, name, self.name)
             log.warning(SWEPT, name, sum(held[other] for other in earlier))
             remove(self.spark, name, ranges, sorted(earlier))
-        return is_whole or bool(later)
+        return () if is_whole else without(ranges, [r for other in later for r in other.load.ranges])
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.
