@@ -14,7 +14,7 @@ from tests.records import changed
 from tests.spark.sinks_under_test import SinkUnderTest, expected, files_of, found, held, ids, summaries
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.pipeline import Maintenance
-from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.maintenance import compact
@@ -30,6 +30,9 @@ def dated(records):
     at, who = F.timestamp_seconds(F.col("id") * 4320), F.when(F.col("id") % 3 > 0, F.concat(F.lit("w"), F.col("id") % 3))
     inner = F.struct(F.col("id").alias("n"), F.to_date(at).alias("day"))
     return rows.withColumns({"größe": F.col("id"), "at": at, "who": who, "of": inner})
+
+def anything(records):
+    return parse_json(records, "VARIANT")
 
 def counted(records):
     return dated(records).groupBy((F.col("id") % 2).alias("parity")).agg(F.count("*").alias("n"), F.sum("id").alias("total"))
@@ -103,6 +106,21 @@ def check_files(table: str) -> None:
         rows = pq.read_table(file.removeprefix("file:")).to_pylist()
         assert len({(row["at"].date(), row["who"]) for row in rows}) == 1
         assert [row["id"] for row in rows] == sorted((row["id"] for row in rows), reverse=True)
+
+
+def test_any_json_is_one_shredded_column_from_version_3_on(
+    spark: SparkSession, load: Load, laid_out: Job, table: str, reader: IcebergReader
+) -> None:
+    """A query of one field reads that column of the files; replays go through them, and the schedule's reader goes on."""
+    with pytest.raises(TransformError, match="makes value a variant, which the table cannot hold"):
+        load(laid_out(0, 10, layout=Layout(), transform="anything"))
+    layout = Layout(format_version=3)
+    load(laid_out(0, 10, layout=layout, transform="anything"))
+    load(changed(laid_out(3, 7, layout=layout, transform="anything"), replay="through files"))
+    rows = spark.table(table).selectExpr("variant_get(value, '$.id', 'int') id", "_error").collect()
+    assert sorted((row["id"], row["_error"]) for row in rows) == [(n, None) for n in range(10)]
+    assert {"typed_value" in str(pq.ParquetFile(file).schema) for file in files_of(table)} == {True}
+    assert len(reader.receipts(table, "orders")) == 2
 
 
 def test_a_file_is_of_one_place_and_its_rows_are_in_order(load: Load, laid_out: Job, table: str) -> None:

@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tests.spark.conftest import Records
-from tidegate.formats.columns import Parser
+from tidegate.formats.columns import NOT_TEXT, Parser
 from tidegate.formats.json import parse_json
 
 NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?")
@@ -196,3 +196,19 @@ def test_a_type_for_which_there_is_no_law_is_refused(records: Records, kind: str
         ValueError, match=r"parse_json makes no (VARIANT|INTERVAL .*|VOID) of JSON: declare such a field as STRING"
     ):
         parse_json(records([b"{}"]), f"id INT, a {kind}")
+
+
+def test_any_json_lands_as_one_variant_or_the_record_says_why_not(records: Records) -> None:
+    """As it was sent, apart from spaces and the order of fields; a document that is null is one, too."""
+    fit = [*SENT, "null", ' {"b": [1, {"a": null}], "a": 0.10} ', "12345678901234567890123456789012345678"]
+    broken = {"": "not valid JSON", "1 2": "not valid JSON", "NaN": "not valid JSON", "{'a': 1}": "not valid JSON"}
+    broken |= {'{"a": 1, "a": 2}': "does not fit: VARIANT", "not": "not valid JSON"}
+    values = [*(text.encode() for text in (*fit, *broken)), None, b"\xff"]
+    rows = parse_json(records(values), "variant").selectExpr("to_json(value) json", "_raw", "_error", "value IS NULL empty")
+    *found, tombstone, no_text = rows.collect()
+    assert (tombstone["_error"], no_text["_error"], no_text["_raw"]) == ("no value (a tombstone)", NOT_TEXT, "/w==")
+    landed, others = found[: len(fit)], found[len(fit) :]
+    assert [row["_error"] for row in others] == [*broken.values()]
+    assert [(row["_raw"], row["empty"]) for row in others] == [(text, True) for text in broken]
+    assert {(row["_raw"], row["_error"], row["empty"]) for row in landed} == {(None, None, False)}
+    assert [json.loads(row["json"], parse_float=float) for row in landed] == [json.loads(text) for text in fit]

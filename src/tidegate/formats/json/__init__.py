@@ -21,6 +21,7 @@ _STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
+_OPTIONS = {**_STRICT, "columnNameOfCorruptRecord": "_misfit"}
 
 
 def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Parser | None = None) -> DataFrame:
@@ -34,7 +35,8 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     Args:
         df: records; `column` is binary or string.
         schema: the fields of a record as DDL, such as `"id BIGINT, name STRING"`. A field that is not in the record is null;
-            a field of the record that is not in the schema is ignored.
+            a field of the record that is not in the schema is ignored. `"VARIANT"` alone: any JSON, as one column of that type,
+            with the name of `column` (Iceberg's tables have it from version 3 of their format on).
         column: what to parse.
         parser: what parses the records that fit; the rows are the same. By default `python` in a load of 100,000 offsets or
             more, if Spark's Python workers have pyarrow and msgspec, and `jvm` otherwise. A schema with types that `python`
@@ -62,14 +64,19 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
       stand for the `T`, and seconds, their fraction and the offset may be missing. Without `Z` or an offset it is UTC. A number
       is seconds since 1970. The years are 0001 to 9999.
     - STRING takes a number, an object or a list as the text that was sent.
+    - VARIANT takes what Spark's `try_parse_json` does: numbers of up to 38 digits are exact, others are rounded to DOUBLE, and
+      an object with a name twice does not fit.
 
     Raises:
-        ValueError: the schema has a type for which there is no such law: VARIANT, an interval, VOID, a STRING with a collation.
+        ValueError: the schema has a type for which there is no such law: a field of type VARIANT, an interval, VOID, a STRING
+            with a collation.
     """
     # from_json stops after the first value and drops what follows it. So the record is parsed as the first element of a list,
     # and a mark as the second: only a text that is one whole value has the mark beside it. No record can forge the list or the
     # mark, since their name is random and newer than the record.
     mark = f"_{secrets.token_hex(8)}"
+    if schema.strip().casefold() == "variant":
+        return _as_variant(df, column, mark)
     columns = df.select("*", F.from_json(F.lit(""), f"{schema}, {mark} INT").alias(mark)).schema
     of = columns[mark].dataType
     assert isinstance(of, StructType)  # noqa: S101 - for mypy
@@ -85,14 +92,11 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
         df, decoded = df.select("*", decoded.alias(f"{mark}d")), F.col(f"{mark}d")
     # of a record that is decoded there is nothing left to parse, which takes no time
     as_text = F.when(decoded.isNull(), value.cast("string"))
-    wrapped = F.concat(F.lit(f'{{"{mark}":['), F.col(text), F.lit(f',{{"{mark}":1}}]}}'))
-    options = {**_STRICT, "columnNameOfCorruptRecord": "_misfit"}
+    wrapped = _wrapped(F.col(text), mark)
     first, second = (f"get({parsed}.{mark}, {n})" for n in (0, 1))
     # The branches of a WHEN are evaluated when they are reached. (Both sides of an OR are not: Spark evaluates a part of them
     # that it finds elsewhere in advance.) So nothing but a record in doubt is parsed again.
-    texts = F.from_json(wrapped, f"{mark} ARRAY<STRING>, _misfit STRING", options)
-    is_marked = (F.size(texts[mark]) == 2) & (F.get(texts[mark], F.lit(1)) == f'{{"{mark}":1}}')
-    is_json = F.coalesce(texts["_misfit"].isNull() & is_marked, F.lit(False))
+    texts, is_json = _texts(wrapped, mark)
     # A text that from_json writes as it is has no number in another notation, and no space that it drops.
     is_same = F.coalesce(F.get(texts[mark], F.lit(0)) == F.col(text), F.lit(False))
     others, strings = (values.doubts(of, first, made, strings=of_strings) for of_strings in (False, True))
@@ -111,7 +115,7 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     # each step is one more that Spark analyses, for each load
     return (
         df.select("*", F.when(F.is_valid_utf8(as_text), as_text).alias(text))
-        .select("*", F.from_json(wrapped, f"{mark} ARRAY<{values.loose(of)}>, _misfit STRING", options).alias(parsed))
+        .select("*", F.from_json(wrapped, f"{mark} ARRAY<{values.loose(of)}>, _misfit STRING", _OPTIONS).alias(parsed))
         .select(
             "*",
             F.expr(
@@ -133,6 +137,42 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
         .select(*kept, F.when(error.isNotNull(), raw(value, F.col(text))).alias(RAW), error.alias(ERROR), record.alias(mark))
         .select(*(F.col(f"{mark}.{quoted(name)}") for name in of.names[:-1]), *kept, RAW, ERROR)
     )
+
+
+def _as_variant(df: DataFrame, column: str, mark: str) -> DataFrame:
+    value, text, parsed = F.col(column), f"{mark}0", f"{mark}1"
+    _, is_json = _texts(_wrapped(F.col(text), mark), mark)
+    error = (
+        F.when(value.isNull(), F.lit(TOMBSTONE))
+        .when(F.col(text).isNull(), F.lit(NOT_TEXT))
+        .when(~is_json, F.lit("not valid JSON"))
+        .when(F.col(parsed).isNull(), F.lit("does not fit: VARIANT"))
+    )
+    as_text = value.cast("string")
+    kept = staying(df.columns, column, mark)
+    return (
+        df.select("*", F.when(F.is_valid_utf8(as_text), as_text).alias(text))
+        .select("*", F.try_parse_json(text).alias(parsed))
+        .select(parsed, value, *kept, text, error.alias(ERROR))
+        .select(
+            F.when(F.col(ERROR).isNull(), F.col(parsed)).alias(column),
+            *kept,
+            F.when(F.col(ERROR).isNotNull(), raw(value, F.col(text))).alias(RAW),
+            ERROR,
+        )
+    )
+
+
+def _wrapped(text: Column, mark: str) -> Column:
+    """The text as the first element of a list, with the mark as the second."""
+    return F.concat(F.lit(f'{{"{mark}":['), text, F.lit(f',{{"{mark}":1}}]}}'))
+
+
+def _texts(wrapped: Column, mark: str) -> tuple[Column, Column]:
+    """The elements of the list as texts, and whether the first one is one whole JSON value."""
+    texts = F.from_json(wrapped, f"{mark} ARRAY<STRING>, _misfit STRING", _OPTIONS)
+    is_marked = (F.size(texts[mark]) == 2) & (F.get(texts[mark], F.lit(1)) == f'{{"{mark}":1}}')
+    return texts, F.coalesce(texts["_misfit"].isNull() & is_marked, F.lit(False))
 
 
 def _decoded(df: DataFrame, of: StructType, value: Column, parser: Parser | None) -> Column | None:

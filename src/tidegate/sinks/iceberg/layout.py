@@ -12,6 +12,8 @@ from tidegate.formats.columns import quoted
 from tidegate.sinks.columns import sql_type
 from tidegate.sinks.iceberg.receipts import quoted as table_name
 
+VARIANTS = 3
+"""The version of Iceberg's format from which on it has VARIANT."""
 _TIMES = ("timestamp", "timestamp_ntz")
 _TAKEN = {
     "years": ("date", *_TIMES),
@@ -38,7 +40,9 @@ def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[s
     fields = ", ".join([*(PartitionField.parse(one).sql for one in layout.partition_by), *own])
     # A task that writes into many partitions keeps one file open at a time, of rows that it has sorted by partition.
     open_files = {"write.spark.fanout.enabled": "false"} if layout.partition_by else {}
-    held = {**properties, **open_files, **layout.properties, "format-version": str(layout.format_version)}
+    # fields of a VARIANT become columns of the file, so that a query of one reads no others
+    shredded = {"write.parquet.shred-variants": "true"} if layout.format_version >= VARIANTS else {}
+    held = {**properties, **open_files, **shredded, **layout.properties, "format-version": str(layout.format_version)}
     listed = ", ".join(f"{sql_text(key)} = {sql_text(value)}" for key, value in held.items())
     by = f" PARTITIONED BY ({fields})" if fields else ""
     return f"CREATE TABLE {table_name(table)} ({columns}) USING iceberg{by} TBLPROPERTIES ({listed})"

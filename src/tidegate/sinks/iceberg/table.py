@@ -44,7 +44,7 @@ from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted, misfit
 from tidegate.sinks.failures import first_line, is_missing, text_of
-from tidegate.sinks.iceberg.layout import check_layout, create_table
+from tidegate.sinks.iceberg.layout import VARIANTS, check_layout, create_table
 from tidegate.sinks.iceberg.quarantine import attempts_in, check_quarantine, remove
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
@@ -143,7 +143,7 @@ class IcebergTable:
         Columns change in one commit for those that are added, and one for those that take wider types, before the rows are
         written. An added column names its load in its comment, so that a load that is killed in between finds it again.
         """
-        has_variant = lookup.exists or job.layout.format_version > 2
+        has_variant = lookup.exists or job.layout.format_version >= VARIANTS
         unknown = UNKNOWN_TYPES if has_variant else (*UNKNOWN_TYPES, "variant")
         check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
         if not lookup.exists:
