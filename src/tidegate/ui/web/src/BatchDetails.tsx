@@ -85,6 +85,11 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
           ))}
         </ul>
       )}
+      {batch.loads.some((load) => load.quarantined) && (
+        <p>
+          The rejected records, why, and the replay that loads them again: <code>tidegate quarantine {dagId}</code>
+        </p>
+      )}
       {batch.replays.length > 0 && (
         <>
           <h2>Replays</h2>
