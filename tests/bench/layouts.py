@@ -1,10 +1,11 @@
-"""What a table's layout costs its loads and replays, and saves its readers: files that a query opens, and seconds.
+"""What a table's layout, or a quarantine, costs its loads and replays, and saves its readers: files of a query, and seconds.
 
     python -m tests.bench.layouts [--batches 100] [--records 4000] [--days 30] [--rounds 3]
 
 Records lie in two partitions. Their event times follow the offsets, and are up to two days late; each is of one of a thousand
-customers. Each batch is loaded into a table of each layout in turn; then the queries take turns, and two replays: one of a
-whole batch, one from the middle of a batch to the middle of the next. At last files are merged, and the queries asked again.
+customers, and one in a hundred is not JSON. Each batch is loaded into each table in turn; then the queries take turns, and two
+replays: one of a whole batch, one from the middle of a batch to the middle of the next. At last files are merged, and the
+queries asked again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
@@ -26,7 +28,7 @@ from tests.bench.cli import run
 from tests.bench.stage import Samples, Stage, seconds_of, tell
 from tests.records import changed
 from tidegate.core.config.layout import Layout
-from tidegate.core.config.pipeline import Maintenance
+from tidegate.core.config.pipeline import Maintenance, Quarantine
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob
 from tidegate.sinks.iceberg.catalog import load_table
@@ -40,9 +42,10 @@ PARTITIONS = 2
 CUSTOMERS = 1000
 LATE_S = 2 * 86_400
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
-LAYOUTS = {
-    "origin": Layout(),
-    "days": Layout(partition_by=("days(at)",)),
+CONTENDERS: dict[str, dict[str, Any]] = {
+    "origin": {},
+    "days": {"layout": Layout(partition_by=("days(at)",))},
+    "quarantine": {"quarantine": Quarantine("lake.bench.rejected")},
 }
 TRANSFORM = """
 from tidegate import parse_json
@@ -53,14 +56,14 @@ def orders(records):
 
 
 def measure(batches: int, records: int, days: int, rounds: int, folder: Path) -> dict[str, dict[str, float]]:
-    """By layout: data files, those that each query opens, and medians of seconds of a load, of each query and replay."""
+    """By contender: data files, those that each query opens, and medians of seconds of a load, of each query and replay."""
     with closing(Stage(folder, rounds, 1)) as stage:
         stage.up("kafka", "spark")
         (stage.spark_jobs / "laid.py").write_text(TRANSFORM)
         fill(stage, batches * records, days)
         each = records // PARTITIONS
         with connect(stage.platform.spark_remote, name="bench") as spark:
-            jobs = {name: job_of(stage, number, layout) for number, (name, layout) in enumerate(LAYOUTS.items())}
+            jobs = {name: job_of(stage, number, what) for number, (name, what) in enumerate(CONTENDERS.items())}
             loads: dict[str, list[float]] = {name: [] for name in jobs}
             for batch in range(batches):
                 for name, job in jobs.items():
@@ -112,17 +115,18 @@ def fill(stage: Stage, records: int, days: int) -> None:
     for number in range(records):
         at = BEGIN + timedelta(seconds=number / records * days * 86_400 - draw.random() * LATE_S)
         value = {"customer": draw.randrange(CUSTOMERS), "amount": number / 7, "at": at.isoformat(), "note": "x" * 40}
-        producer.produce(TOPIC, json.dumps(value).encode(), partition=number % PARTITIONS)
+        text = json.dumps(value) if number % 100 else "broken"
+        producer.produce(TOPIC, text.encode(), partition=number % PARTITIONS)
         if number % 10_000 == 0:
             producer.flush()
     if producer.flush(60):
         raise SystemExit("the broker did not take all records in a minute")
 
 
-def job_of(stage: Stage, number: int, layout: Layout) -> LoadJob:
+def job_of(stage: Stage, number: int, what: Mapping[str, Any]) -> LoadJob:
     """Into a table of its own."""
     job = stage.job_for("parse_json", (OffsetRange(TOPIC, 0, 0, 1),), f"lake.bench.layout_{number}")
-    return changed(job, transform="laid:orders", layout=layout)
+    return changed(job, transform="laid:orders", **what)
 
 
 def part(job: LoadJob, start: int, offsets: int, seq: int = 0) -> LoadJob:
@@ -143,7 +147,8 @@ def again(stage: Stage, spark: SparkSession, job: LoadJob, begins: Iterator[int]
 
 def load(stage: Stage, spark: SparkSession, job: LoadJob) -> None:
     """Once."""
-    tell(f"{job.table} {job.load.seq}: {load_range(spark, job, spark_jobs=stage.spark_jobs).receipt.rows} rows")
+    done = load_range(spark, job, spark_jobs=stage.spark_jobs)
+    tell(f"{job.table} {job.load.seq}: {done.receipt.rows} rows, {dict(done.seconds)}")
 
 
 def opened(job: LoadJob, condition: str) -> int:

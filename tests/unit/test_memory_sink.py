@@ -181,9 +181,10 @@ def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: Me
     """What another attempt has set aside there is swept, unless it is on top of it; where some is missing is returned."""
     job = replace(job_of(0, at(0, 4)), quarantine=Quarantine("aside"))
 
-    def set_aside(attempt: str, *offsets: int) -> None:
+    def set_aside(attempt: str, *offsets: int, of_load: str = "batch 0 of orders") -> None:
         rows = (
-            {"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, "attempt": attempt} for n in offsets
+            {"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, "attempt": attempt, "load": of_load}
+            for n in offsets
         )
         of = replace(job, load=replace(job.load, ranges=(at(0, 9),)))
         sink.set_aside(cast("DataFrame", Frame(*rows)), ByOrigin(job.load.ranges), of, attempt)
@@ -202,8 +203,9 @@ def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: Me
     later = replace(first.write, attempt="later", load=replace(first.write.load, ranges=(at(1, 3),)))
     sink.tables["memory"].commit(later.to_properties(), (), made=0)
     set_aside("later", 1)
+    set_aside("under way", 2, of_load="batch 9 of orders")
     assert sink.sweep(replace(mine, write=replace(mine.write, quarantined=2)), job) == (at(0, 1), at(3, 4))
-    assert held() == {("a", 2), ("later", 1), ("beyond", 7)}
+    assert held() == {("later", 1), ("under way", 2), ("beyond", 7)}
 
 
 PIPELINE: dict[str, Any] = {"source": {"topics": ["orders"]}, "transform": "t:f", "sink": {"table": "lake.shop.orders"}}

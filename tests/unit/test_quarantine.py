@@ -137,8 +137,8 @@ def test_a_job_has_what_its_file_says_of_every_load() -> None:
         ({"quarantine": {"budget": "101 %"}}, "quarantine.budget: expected a share"),
         ({"quarantine": {"on": []}}, "quarantine.on: expected a list"),
         ({"quarantine": {"on": ["types"]}}, "quarantine.on"),
-        ({"contract": {"types": "quarantine"}}, "contract: records that it rejects need a quarantine"),
-        ({"contract": {"missing": "quarantine"}, "quarantine": {"on": ["decode"]}}, "contract: records that it rejects need"),
+        ({"contract": {"types": "quarantine"}}, "contract: records that it rejects .* add `quarantine: {}`"),
+        ({"contract": {"missing": "quarantine"}, "quarantine": {"on": ["decode"]}}, "add contract to quarantine.on"),
     ],
 )
 def test_what_a_quarantine_cannot_be_is_refused(changes: dict[str, Any], told: str) -> None:

@@ -66,7 +66,7 @@ def quarantine(
         return
     out.print(f"{found.records:,} records are in {table}", markup=False)
     if found.left:
-        out.print(f"{found.left:,} more are of loads that did not commit; the next load of their offsets removes them")
+        out.print(f"{found.left:,} more are of loads that did not commit, or have yet to; the next try removes them")
     if found.gone:
         out.print(f"{found.gone:,} of them are not in the log any more: no replay reads them, only {table}", markup=False)
     if shown:

@@ -185,6 +185,7 @@ def _print_verification(
         out.print(
             f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {this.name}`, "
             "or clear the load tasks of the batches that are named"
+            + (f". Rejected records are looked for in {this.quarantine_table} alone" if this.quarantine_table else "")
         )
 
 
@@ -224,7 +225,10 @@ def _print_batches(verification: BatchVerification) -> None:
 def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
     for m in miscounts:
         what = f"batch {m.receipt.load.seq}" if m.receipt.load.replay is None else f"replay {m.receipt.load.replay}"
+        aside = m.receipt.write.quarantined
+        rejected = f" and rejected {aside:,} records" if aside else ""
+        there = "table and quarantine have" if aside else "the table has"
         counts = (
-            f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows, the table has {m.rows_now:,} of them now"
+            f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows{rejected}, {there} {m.rows_now:,} of them now"
         )
         out.print(counts, style="red", markup=False)

@@ -12,17 +12,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import (
     ArrayType,
-    BooleanType,
     DataType,
-    DateType,
     DecimalType,
-    FractionalType,
+    DoubleType,
+    FloatType,
     MapType,
     NumericType,
-    StringType,
     StructType,
-    TimestampNTZType,
-    TimestampType,
 )
 
 from tidegate.core.config.layout import sql_text
@@ -30,7 +26,7 @@ from tidegate.core.config.pipeline import Contract
 from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS, ColumnChange
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob
-from tidegate.formats.columns import quoted
+from tidegate.formats.columns import ERROR, RAW, quoted
 
 
 def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Collection[str], transform: str) -> None:
@@ -182,7 +178,7 @@ def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs)
         rule = job.contract.columns if one.held is None else job.contract.types
         if _is_judged(one, job.contract):
             continue
-        keeps_type = rule == "quarantine" and one.made is not None
+        keeps_type = rule == "quarantine" and (one.made is not None or len(one.path) > 1)
         if one.is_own or not one.can_be(kept_as) or rule == "freeze" or keeps_type:
             refused.append(one)
         elif rule != "discard":
@@ -195,11 +191,13 @@ def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs)
         if new:
             faults.append(f"it has no column {', '.join(one.name for one in new)}")
             fixes.append(_fix_of_new(new, _once(held, made, new[0], kept_as), job.table))
-        fix, first = "; ".join(fixes), job.load.nonempty[0]
-        since = f"from offset {first.from_offset} of {first.topic_partition} on"
+        fix, since, again = "; ".join(fixes), "", ""
+        for first in job.load.nonempty[:1]:  # none where nothing is loaded yet
+            since = f", from offset {first.from_offset} of {first.topic_partition} on"
+            again = "; then clear the load task and the tasks after it"
         raise SinkMisfit(
-            f"table {job.table} does not fit transform {job.transform}, {since}: {'; '.join(faults)}",
-            fix=f"{fix[0].upper()}{fix[1:]}; then clear the load task and the tasks after it",
+            f"table {job.table} does not fit transform {job.transform}{since}: {'; '.join(faults)}",
+            fix=f"{fix[0].upper()}{fix[1:]}{again}",
             table=job.table,
             columns=", ".join(one.name for one in (*others, *new)),
         )
@@ -209,26 +207,20 @@ def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs)
 def _is_judged(one: Difference, contract: Contract) -> bool:
     """Whether the contract asks of each record whether it fits a column, instead of refusing or changing the column.
 
-    Not of fields inside a column, and not where no value of the one type can be one of the other.
+    Of numbers alone, and not of fields inside a column: what a text or a time is as another type depends on who casts it.
     """
     if one.is_own or one.held is None or len(one.path) > 1:
         return False
     if one.made is None:
         return contract.missing == "quarantine"
-    kinds = _kind(one.held), _kind(one.made)
-    return contract.types == "quarantine" and None not in kinds and ("text" in kinds or kinds[0] == kinds[1])
-
-
-def _kind(of: DataType) -> str | None:
-    if isinstance(of, (DateType, TimestampType, TimestampNTZType)):
-        return "time"
-    return {StringType: "text", BooleanType: "bool"}.get(type(of), "number" if isinstance(of, NumericType) else None)
+    are_numbers = isinstance(one.held, NumericType) and isinstance(one.made, NumericType)
+    return contract.types == "quarantine" and are_numbers
 
 
 def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: KeptAs) -> Column | None:
     """Why a record does not fit the table, as text; null where it fits. None where the contract rejects no record.
 
-    A value fits a type if it can be cast to it and nothing of it is lost. Of a FLOAT or DOUBLE, digits may be lost.
+    A number fits a type that can hold it exactly; of FLOAT and DOUBLE, one that is neither infinite there nor 0, if it is not.
     """
     reasons = []
     for one in _differences(held, made, kept_as):
@@ -236,7 +228,10 @@ def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: K
             value, text = F.col(one.sql), f" does not fit {one.name} {sql_type(one.held)}"
             cast = value.try_cast(one.held)
             fits = cast.isNotNull()
-            if not isinstance(one.made, StringType) and not isinstance(one.held, (StringType, FractionalType)):
+            if isinstance(one.held, (FloatType, DoubleType)):
+                is_same = (F.abs(value) == float("inf")) | (F.abs(cast) < float("inf")) | F.isnan(cast)
+                fits &= is_same & ((cast != 0) | (value == 0))
+            else:
                 fits &= cast.try_cast(one.made).eqNullSafe(value)
             reasons.append(F.when(value.isNotNull() & ~fits, F.concat(value.cast("string"), F.lit(text))))
     names = {name.lower() for name in made.names}
@@ -249,7 +244,7 @@ def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: K
 
 def _once(held: StructType, made: StructType, new: Difference, kept_as: KeptAs) -> list[str]:
     """The columns that a new one may have been before: of its type, and not made any more."""
-    names = {f.name.lower() for f in made.fields}
+    names = {RAW, ERROR, *(f.name.lower() for f in made.fields)}
     return [
         f.name
         for f in held.fields
@@ -332,7 +327,7 @@ def _fitted(value: Column, made: DataType, held: DataType, kept_as: KeptAs) -> C
         return F.transform(value, lambda one: _fitted(one, made.elementType, held.elementType, kept_as))
     if isinstance(made, MapType) and isinstance(held, MapType):
         return F.transform_values(value, lambda _, one: _fitted(one, made.valueType, held.valueType, kept_as))
-    return value.cast(held)
+    return value.try_cast(held)  # what does not fit is refused, or rejected; a constant would fail before that
 
 
 def sql_type(of: DataType) -> str:

@@ -124,10 +124,14 @@ class SinkWriter(Protocol):
         """
 
     def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
-        """Remove from quarantine what other attempts than the receipt's have set aside of its ranges.
+        """Remove from quarantine what the rows of a load that landed have replaced: what counts no more in its ranges.
 
-        What loads that were committed on top of it have set aside stays. Where fewer records are there than the receipt says
-        were set aside, returns the ranges in which some may be missing: those that no load on top of it has replaced.
+        That is what loads have set aside that are in the table's history below it, or were rolled back; what other attempts at
+        the same load have set aside and not committed, or any attempt a day ago; and, where others are on top of it, its own.
+        What another load has set aside and has yet to commit stays.
+
+        Returns the ranges in which records may be missing that the receipt says were set aside: those that no load on top of it
+        has replaced, where fewer are there than it says.
         """
 
     def offsets_of(self, receipt: Receipt) -> Mapping[TopicPartition, tuple[int, int]] | None:

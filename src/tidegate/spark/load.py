@@ -151,7 +151,12 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            work.settles(sink, receipt)
+            if not work.settles(sink, receipt):
+                raise ReceiptMismatch(
+                    f"quarantine {job.quarantined} does not hold what {job.load.named} has set aside",
+                    fix="Clear the load task and the tasks after it: the load replaces the whole range",
+                    table=job.table,
+                )
             read = work.seen()
             records, rows = read["rows"], receipt.rows
             # One row for each offset leaves no gap to look for, and saves the commonest load a round trip.
@@ -223,16 +228,13 @@ class _Work:
             return None
         if self._rejected is None and self.marks:
             with phases("aside", "looking for records that the load rejects"):
-                self._rejected = self._look()
+                # apart from the rows to write, whose records are counted: an observation belongs to one execution
+                rows = self._made_of(_records(self._spark, self._job, self._job.load.ranges))
+                self._rejected = Rejected.of(self._identity.marked(rows), self.marks)
                 self._rejected.check(self._job)
                 self._add(sink, write, self._job.load.ranges)
             reach("between-commits")
         return self._rejected.count if self._rejected else 0
-
-    def _look(self) -> Rejected:
-        # apart from the rows to write, whose records are counted: an observation belongs to one execution
-        rows = self._made_of(_records(self._spark, self._job, self._job.load.ranges))
-        return Rejected.of(self._identity.marked(rows), self.marks)
 
     def _add(self, sink: SinkWriter, write: Write, ranges: tuple[OffsetRange, ...]) -> None:
         if self._rejected and self._rejected.count:
@@ -243,21 +245,17 @@ class _Work:
     def settles(self, sink: SinkWriter, receipt: Receipt) -> bool:
         """Make quarantine hold what a load that landed has set aside, and nothing that older loads of its ranges have.
 
-        It lacks some where another load of the same range has landed first, and has swept what was not in the table yet.
+        It lacks some where another attempt at the same load has landed first, and has swept what was not in the table yet.
         False where they are lost with the process that rejected them, and the load has to be done again: unless other loads are
-        on top of it, which that would replace. Then the records of the rest are looked at once more.
+        on top of it, which that would replace.
         """
         if self._job.quarantine is None:
             return True
         missing = sink.sweep(receipt, self._job)
-        if missing and self._rejected is None:
-            if missing == merged(receipt.load.ranges):
-                return False
-            self.prepare(sink, sink.lookup(self._job))
-            self._rejected = self._look()
-        if missing:
+        if missing and self._rejected is not None:
             self._add(sink, receipt.write, missing)
-        return True
+            missing = sink.sweep(receipt, self._job)
+        return missing != merged(receipt.load.ranges)
 
     def rows(self, prepared: Prepared) -> DataFrame:
         """The rows to write into a table, for one execution."""

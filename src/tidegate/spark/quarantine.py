@@ -22,6 +22,7 @@ from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Write
 from tidegate.formats.columns import ERROR, RAW, REJECT
 from tidegate.sinks.failures import DECIDED_TWICE
+from tidegate.sinks.identity import load_of
 
 LONGEST = 1000
 """Characters of a reason that are kept."""
@@ -129,7 +130,8 @@ class Rejected:
         """These records as they are in the log, as quarantine holds them for this write."""
         of_log = of_log.select(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers")
         aside = of_log.join(self.sent(self.origins), [*ORIGIN_COLUMNS])
-        return aside.withColumns({"transform": F.lit(write.transform), "attempt": F.lit(write.attempt)})
+        said = {"transform": write.transform, "load": load_of(write.load), "attempt": write.attempt}
+        return aside.withColumns({**{name: F.lit(value) for name, value in said.items()}, "added_at": F.current_timestamp()})
 
     def check(self, job: LoadJob) -> None:
         """Refuse more than the budget of the job allows.
@@ -146,7 +148,7 @@ class Rejected:
         reasons = (f"{n} times {reason} (first at offset {at[2]} of {at[0]}-{at[1]})" for reason, n, at in commonest)
         raise BudgetExceeded(
             f"{self.count} of {offsets} offsets of {job.load.named} are rejected, and quarantine.budget allows "
-            f"{job.quarantine.budget:.4%}: {'; '.join(reasons)}",
+            f"{job.quarantine.budget * 100:g} %: {'; '.join(reasons)}",
             fix="No row was written. Correct the transform or the sender, or raise the budget; then clear the load task and "
             "the tasks after it",
             rejected=self.count,

@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tidegate.core.config.pipeline import Pipeline
@@ -75,7 +76,8 @@ def look(orders: Sequence[Mapping[str, object]], spark_jobs: Path, answers: Path
                 transform = find_transform(job.transform, spark_jobs)
                 schema = transform.schema(transform(read_ranges(spark, job.load.ranges, job.reading.kafka_options)))
                 schema = Marks.of(schema, job.quarantine, transform.name).of_table(schema)
-                said: list[str] | str = sink_of(job, spark).changes(identity_of(job).check(schema, transform.name), job)
+                schema = identity_of(job).check(schema, transform.name)
+                said: list[str] | str = sink_of(job, spark).changes(schema, replace(job, load=replace(job.load, ranges=())))
             except TidegateError as error:
                 said = str(error)
             except Exception:  # noqa: BLE001, S112 - nothing is said of a pipeline that Spark cannot look at

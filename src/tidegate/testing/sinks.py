@@ -28,7 +28,7 @@ from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
 from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import agreed, alterations, fitted, misfit
-from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity
+from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity, load_of
 from tidegate.sinks.port import Phases, Prepared
 
 Row = Mapping[str, Any]
@@ -158,14 +158,22 @@ class MemorySink:
         """As the port."""
         aside, attempt = self._quarantine(job), receipt.write.attempt
         of_range = [row for row in aside.rows if _is_of(row, ByOrigin(receipt.load.ranges))]
-        later = [c.receipt() for c in self.tables[self.name].history.commits if c.snapshot > receipt.snapshot]
-        counting = {attempt, *(other.write.attempt for other in later)}
-        kept = tuple(row for row in aside.rows if row not in of_range or row["attempt"] in counting)
+        landed = [c.receipt() for c in self.tables[self.name].history.commits]
+        on_top = [other for other in landed if other.snapshot > receipt.snapshot]
+        replaced = [r for other in on_top for r in other.load.ranges]
+        tries = {row["attempt"] for row in of_range if row["load"] == load_of(receipt.load)} - {attempt}
+        dead = (tries | {other.write.attempt for other in landed if other.snapshot < receipt.snapshot}).difference(
+            other.write.attempt for other in on_top
+        )
+        gone = [row for row in of_range if row["attempt"] in dead]
+        if replaced:
+            gone += [row for row in of_range if row["attempt"] == attempt and _is_of(row, ByOrigin(replaced))]
+        kept = tuple(row for row in aside.rows if row not in gone)
         if kept != aside.rows:
             aside.commit({}, kept, made=0)
         if sum(row["attempt"] == attempt for row in of_range) >= (receipt.write.quarantined or 0):
             return ()
-        return without(receipt.load.ranges, [r for other in later for r in other.load.ranges])
+        return without(receipt.load.ranges, replaced)
 
     def _quarantine(self, job: LoadJob) -> MemoryTable:
         return self.tables.setdefault(job.quarantined, MemoryTable(schema=StructType(), owners=set()))

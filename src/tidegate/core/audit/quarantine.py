@@ -1,7 +1,7 @@
 """What of a quarantine counts, and which replay would empty it: the rejected records, judged by the receipts of their table.
 
 A record counts as rejected where the load that set it aside is the one that the table holds of its offset. Any other is left of
-a load that was killed, and is removed by the next load of the offset.
+a load that was killed, or has yet to commit, and is removed by the next try.
 """
 
 from __future__ import annotations

@@ -331,7 +331,7 @@ class Contract(Settings):
     types: OtherTypes = "widen"
     """Wider types (INT to BIGINT, FLOAT to DOUBLE, DECIMAL with more digits), and columns that the table requires and the
     transform does not make. widen: the table's column takes them. freeze: the load fails. quarantine: the table keeps its
-    types, and records with values that do not fit them are rejected."""
+    types, and records with numbers that do not fit them are rejected."""
     missing: MissingValues = None
     """quarantine: records without a value in a column that the table requires (NOT NULL) are rejected. By default `types` says
     what becomes of a column that the transform does not make."""
@@ -461,7 +461,8 @@ class Pipeline(Settings):
         if self.quarantine is not None and self.identity == "batch":
             yield "quarantine", "rows of `identity: batch` are made of many records, none of which can be rejected; remove it"
         if self.contract.rejects and (self.quarantine is None or "contract" not in self.quarantine.on):
-            yield "contract", "records that it rejects need a quarantine with contract among its `on`; add `quarantine: {}`"
+            how = "add `quarantine: {}`" if self.quarantine is None else "add contract to quarantine.on"
+            yield "contract", f"records that it rejects go to a quarantine; {how}"
         if self.quarantine_table and self.writes(self.quarantine_table):
             yield "quarantine.table", f"{self.quarantine_table} is a table of rows; choose another one"
         if isinstance(self.schedule, LagSchedule) and self.limits.min_records is not None:

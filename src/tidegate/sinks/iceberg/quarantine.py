@@ -7,10 +7,12 @@ another attempt has set them aside (docs/adr/0036-quarantine.md). Its property `
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection
+from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.layout import sql_text
 from tidegate.core.model.errors import SinkMisfit
@@ -22,6 +24,8 @@ from tidegate.sinks.iceberg.summary import QUARANTINE_OF
 from tidegate.sinks.identity import inside
 
 TRIES = 10
+DEAD_AFTER = "1 DAY"
+"""No load takes longer."""
 
 
 def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
@@ -41,19 +45,32 @@ def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
         )
 
 
-def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...]) -> dict[str, int]:
-    """How many records of these ranges each attempt has set aside; none where there is no quarantine. One round trip."""
+class SetAside(NamedTuple):
+    """What one attempt has set aside: how many records, for which load, and whether it cannot be under way any more."""
+
+    records: int
+    load: str
+    is_old: bool
+
+
+def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...]) -> dict[str, SetAside]:
+    """What each attempt has set aside of these ranges; nothing where there is no quarantine. One round trip."""
+    is_old = F.max("added_at") < F.current_timestamp() - F.expr(f"INTERVAL {DEAD_AFTER}")
     try:
-        return dict(spark.table(quarantine).where(inside(ranges)).groupBy("attempt").count().collect())
+        of_attempts = spark.table(quarantine).where(inside(ranges)).groupBy("attempt")
+        rows = of_attempts.agg(F.count(F.lit(1)).alias("n"), F.first("load").alias("load"), is_old.alias("is_old")).collect()
+        return {row["attempt"]: SetAside(row["n"], row["load"], row["is_old"]) for row in rows}
     except AnalysisException as error:
         if is_missing(error):
             return {}
         raise
 
 
-def remove(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...], attempts: Iterable[str]) -> None:
+def remove(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...], attempts: Collection[str]) -> None:
     """Remove the records of these ranges that these attempts have set aside; again where other loads get in the way."""
-    of_attempts = f"{_sql(ranges)} AND attempt IN ({', '.join(map(sql_text, attempts))})"
+    if not (ranges and attempts):
+        return
+    of_attempts = f"{_sql(ranges)} AND attempt IN ({', '.join(map(sql_text, sorted(attempts)))})"
     for tries_left in reversed(range(TRIES)):
         try:
             spark.sql(f"DELETE FROM {quoted(quarantine)} WHERE {of_attempts}")  # noqa: S608 - names and texts are quoted

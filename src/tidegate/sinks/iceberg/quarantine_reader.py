@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from tidegate.core.audit.quarantine import Rejection
 from tidegate.core.model.columns import OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
+from tidegate.core.model.errors import SinkMisfit
 from tidegate.sinks.iceberg.catalog import load_table
+from tidegate.sinks.iceberg.summary import QUARANTINE_OF
 
 
 def read_rejections(table: str) -> list[Rejection]:
@@ -14,10 +16,13 @@ def read_rejections(table: str) -> list[Rejection]:
 
     Raises:
         SinkUnavailable: the catalog does not answer.
+        SinkMisfit: the table is no quarantine.
     """
     loaded = load_table(table)
     if loaded is None:
         return []
+    if not any(key.startswith(QUARANTINE_OF) for key in loaded.properties):
+        raise SinkMisfit(f"table {table} is no quarantine", fix="Name another one in quarantine.table", table=table)
     columns = (*ORIGIN_COLUMNS, "rejected_by", "reason", "attempt")
     rows = loaded.scan(selected_fields=columns).to_arrow()
     return [Rejection(*row) for row in zip(*(rows[name].to_pylist() for name in columns), strict=True)]

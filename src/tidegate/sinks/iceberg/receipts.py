@@ -23,8 +23,8 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
-from tidegate.core.state.receipt import PIPELINE, PREFIX, Receipt
-from tidegate.sinks.iceberg.summary import OWNER, owners_in, receipt_in
+from tidegate.core.state.receipt import ATTEMPT, PIPELINE, PREFIX, Receipt
+from tidegate.sinks.iceberg.summary import OWNER, commits_table, owners_in, receipt_in
 from tidegate.sinks.identity import ORIGIN, any_of, inside
 
 AT = "committed_at_ms"
@@ -89,15 +89,31 @@ def is_current(spark: SparkSession, table: str, receipt: Receipt) -> bool:
     return bool(history.where((F.col("snapshot_id") == receipt.snapshot) & F.col("is_current_ancestor")).take(1))
 
 
-def on_top_of(spark: SparkSession, table: str, receipt: Receipt) -> list[Receipt]:
-    """The receipts of the commits that the table's current state has on top of this one's. One round trip, or two."""
-    history = spark.table(f"{table}.history").where("is_current_ancestor").select("snapshot_id", "parent_id")
-    parents: dict[int, int | None] = dict(history.collect())
-    at: int | None = next(iter(parents.keys() - parents.values()))  # the head
+def landed_of(spark: SparkSession, table: str, attempts: Iterable[str]) -> set[str]:
+    """Those of these attempts that have made a commit of the table, also one that has expired or was rolled back."""
+    if not (wanted := list(attempts)):
+        return set()
+    of, commits = F.col("summary")[ATTEMPT].alias("attempt"), commits_table(table)
+    made = spark.table(f"{table}.snapshots").select(of)
+    if spark.catalog.tableExists(commits):
+        made = made.union(spark.table(commits).select(of))
+    return {row["attempt"] for row in made.where(F.col("attempt").isin(wanted)).collect()}
+
+
+def on_top_of(spark: SparkSession, table: str, receipt: Receipt) -> list[Receipt] | None:
+    """The receipts of the commits that the table's current state has on top of this one's. Two round trips, or three.
+
+    None where it does not descend from that, or so long ago that a commit in between has expired.
+    """
+    head = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()
+    parents: dict[int, int | None] = dict(spark.table(f"{table}.snapshots").select("snapshot_id", "parent_id").collect())
+    at: int | None = head[0]["snapshot_id"] if head else None
     newer: list[int] = []
-    while at is not None and at != receipt.snapshot:
+    while at in parents and at != receipt.snapshot:
         newer.append(at)
-        at = parents.get(at)
+        at = parents[at]
+    if at != receipt.snapshot:
+        return None
     return [found for found, _ in receipts_where(spark, table, F.col("snapshot_id").isin(newer))] if newer else []
 
 

@@ -39,7 +39,7 @@ from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
-from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, without
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted, misfit
@@ -53,6 +53,7 @@ from tidegate.sinks.iceberg.receipts import (
     check_owner,
     head_and_receipts,
     is_current,
+    landed_of,
     offsets_added,
     offsets_read,
     on_top_of,
@@ -61,7 +62,7 @@ from tidegate.sinks.iceberg.receipts import (
 )
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
 from tidegate.sinks.iceberg.summary import ADDED_FILES, KEPT, LAST, OWNED, OWNER, QUARANTINE_OF
-from tidegate.sinks.identity import Identity, any_of
+from tidegate.sinks.identity import Identity, any_of, load_of
 from tidegate.sinks.port import Phases, Prepared
 
 log = logging.getLogger(__name__)
@@ -90,7 +91,7 @@ REFUSES = re.compile(r"(Analysis|IllegalArgument|IllegalState|UnsupportedOperati
 """What is thrown where a table cannot have what a statement asks for, at any time."""
 TRIES = 3
 """Changes of a table's columns that one load tries, where others change them at the same time."""
-SWEPT = "Quarantine %s holds %d records of this range under earlier loads, which this one replaces; they are removed"
+SWEPT = "Quarantine %s: records of this range that other loads have replaced, or have not committed, are removed: %s"
 UNSORTED = "Table %s is created without the order of sink.sort_by, which `tidegate check` shows: %s"
 TOO_MANY = "This load wrote %d data files into %s: choose fields of which a batch has fewer values for sink.partition_by"
 MANY_FILES = 1000
@@ -150,6 +151,8 @@ class IcebergTable:
             check_layout(schema, job.layout, table=self.name, transform=job.transform)
         created = not lookup.exists and self.create(schema, identity, job.load.pipeline, job.layout)
         new_owner = not created and check_owner(self.spark, job, lookup)
+        if job.quarantine is not None and self.spark.catalog.tableExists(job.quarantined):
+            check_quarantine(self.spark, job.quarantined, self.name)
         comment = ADDED_BY.format(job.load.named, job.load.pipeline)
         changes: list[ColumnChange] = []
         for tries_left in reversed(range(TRIES)):
@@ -304,25 +307,35 @@ class IcebergTable:
         """Up to five round trips, and the write."""
         aside = IcebergTable(self.spark, job.quarantined)
         mine = Layout(properties={f"{QUARANTINE_OF}{self.name}": "true"})
-        if self.spark.catalog.tableExists(aside.name) or not aside.create(records.schema, identity, job.load.pipeline, mine):
-            check_quarantine(self.spark, aside.name, self.name)
-            if attempt in attempts_in(self.spark, aside.name, job.load.ranges):
-                remove(self.spark, aside.name, job.load.ranges, [attempt])
+        is_there = self.spark.catalog.tableExists(aside.name)
+        if is_there or not aside.create(records.schema, identity, job.load.pipeline, mine):
+            # an attempt that its driver repeats under the same name
+            remove(
+                self.spark, aside.name, job.load.ranges, {attempt} & attempts_in(self.spark, aside.name, job.load.ranges).keys()
+            )
         records.writeTo(aside.name).option(f"snapshot-property.{ATTEMPT}", attempt).append()
 
     def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """One round trip where nothing is to be removed, and nothing is missing."""
         name, ranges, attempt = job.quarantined, receipt.load.ranges, receipt.write.attempt
         held = attempts_in(self.spark, name, ranges)
-        others, is_whole = held.keys() - {attempt}, held.get(attempt, 0) >= (receipt.write.quarantined or 0)
+        mine, others = held.pop(attempt, None), held
+        is_whole = (mine.records if mine else 0) >= (receipt.write.quarantined or 0)
         if not others and is_whole:
             return ()
-        later = on_top_of(self.spark, self.name, receipt)
-        if earlier := others - {other.write.attempt for other in later}:
-            check_quarantine(self.spark, name, self.name)
-            log.warning(SWEPT, name, sum(held[other] for other in earlier))
-            remove(self.spark, name, ranges, sorted(earlier))
-        return () if is_whole else without(ranges, [r for other in later for r in other.load.ranges])
+        # in this order: a load that lands meanwhile is still under way here, or on top there
+        landed = landed_of(self.spark, self.name, others)
+        on_top = on_top_of(self.spark, self.name, receipt)
+        if on_top is None:  # it counts no more itself
+            return ()
+        dead = {of for of, aside in others.items() if of in landed or aside.is_old or aside.load == load_of(receipt.load)}
+        dead -= {other.write.attempt for other in on_top}
+        replaced = common(ranges, [r for other in on_top for r in other.load.ranges])
+        if dead:
+            log.warning(SWEPT, name, ", ".join(sorted(dead)))
+        remove(self.spark, name, ranges, dead)
+        remove(self.spark, name, replaced, {attempt} if mine else ())
+        return () if is_whole else without(ranges, replaced)
 
     def offsets_of(self, receipt: Receipt) -> dict[TopicPartition, tuple[int, int]] | None:
         """One round trip, none for a batch's rows. Of a plain commit the bounds of its files are read, and no row.
