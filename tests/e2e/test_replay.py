@@ -166,7 +166,8 @@ def test_a_killed_replay_goes_on_with_what_is_missing_beside_a_live_schedule(
     disarm(fail_points)
     if ended["state"] == "failed":
         assert ended["tasks"]["verify"] == "upstream_failed"
-        assert api.why_failed(replays.dag_id, first).startswith("load (chunk ")
+        # Airflow gives a task its label when it ends, so one whose every try was killed has its index alone
+        assert api.why_failed(replays.dag_id, first).startswith("load (")
         api.post(f"/dags/{replays.dag_id}/dagRuns/{quote(first, safe='')}/clear", {"dry_run": False, "only_failed": True})
         ended = replays.ended(first)
     assert ended["state"] == "success"
