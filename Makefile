@@ -63,9 +63,9 @@ check: venv ## lint, format, types, layers
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: jars bundle ## everything that has to be green
-	@# three at a time, the longest first: each waits for its servers more than it computes. The jars and the bundle are
-	@# there by now (-o), or all that need them would begin last. One that fails does not hide what the others find
-	$(MAKE) --no-print-directory -o jars -o bundle -j3 --keep-going --output-sync=target test-e2e test-spark test-chaos test-integration test-unit test-dags check test-lineage test-pages
+	@# two at a time, the longest first: with a third one, servers on two cores take minutes to answer. The jars and the
+	@# bundle are there by now (-o), or all that need them would begin last. One that fails does not hide what others find
+	$(MAKE) --no-print-directory -o jars -o bundle -j2 --keep-going --output-sync=target test-e2e test-spark test-chaos test-integration test-unit test-dags check test-lineage test-pages
 
 test-all: ## the same in its long form: what takes minutes and repeats what shorter tests show
 	$(MAKE) --no-print-directory test LONG=1
