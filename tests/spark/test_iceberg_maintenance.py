@@ -212,7 +212,7 @@ def test_a_table_is_renamed_together_with_its_table_of_commits(spark: SparkSessi
         spark.sql(f"ALTER TABLE {loaded}{suffix} RENAME TO {renamed.partition('.')[2]}{suffix}")
     with pytest.raises(SinkMisfit, match="not the table of commits"):
         maintained(spark, renamed)
-    spark.sql(f"ALTER TABLE {renamed}_commits SET TBLPROPERTIES ('tidegate.commits-of' = '{renamed}')")
+    spark.sql(f"ALTER TABLE {renamed}_commits SET TBLPROPERTIES ('tidegate.commits-of.{renamed}' = 'true')")
     assert maintained(spark, renamed)["expire"].warning is None
     assert reader.receipts(renamed, "orders") == before
 
