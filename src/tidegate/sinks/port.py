@@ -82,8 +82,8 @@ class SinkWriter(Protocol):
         created it. The schema is that of the rows that the transform makes, and `lookup` has answered to the same job.
 
         Raises:
-            SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, or the
-                load would replace rows of another one (`tidegate.core.load.lookup`).
+            SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, the
+                load would replace rows of another one (`tidegate.core.load.lookup`), or its quarantine is another table's.
         """
 
     def changes(self, schema: StructType, job: LoadJob) -> list[str]:
@@ -117,10 +117,7 @@ class SinkWriter(Protocol):
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:
         """Add rejected records to the job's quarantine, which is created if need be, under an attempt.
 
-        Those of the job's ranges that it holds under this attempt are replaced; others stay.
-
-        Raises:
-            SinkMisfit: a table of that name is no quarantine of this one.
+        Those of the job's ranges that it holds under this attempt are replaced; others stay. `prepare` has accepted it.
         """
 
     def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:

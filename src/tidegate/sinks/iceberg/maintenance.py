@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
@@ -31,7 +30,7 @@ from tidegate.core.model.times import EPOCH
 from tidegate.core.state.jobs import Maintained, MaintenanceJob
 from tidegate.sinks.failures import first_line
 from tidegate.sinks.iceberg.quarantine import check_quarantine
-from tidegate.sinks.iceberg.receipts import quoted
+from tidegate.sinks.iceberg.receipts import head_and_parents, quoted
 from tidegate.sinks.iceberg.summary import COMMITS_OF, COMPACTED_BYTES, COMPACTED_FILES, commits_table, owners_in
 
 PARTIAL_COMMITS = 10
@@ -216,13 +215,8 @@ def remove_orphans(spark: SparkSession, table: str, before_ms: int) -> int:
 
 def has_gap(spark: SparkSession, table: str) -> bool:
     """Whether a commit that the current state descends from is neither in the table nor in its table of commits."""
-    # From the newest to the oldest: what others commit or expire meanwhile is in what is read later, or was read before.
-    head: Any = next(iter(spark.table(f"{quoted(table)}.refs").where("name = 'main'").select("snapshot_id").collect()), [None])[
-        0
-    ]
-    parents: dict[int, int | None] = dict(
-        spark.table(f"{quoted(table)}.snapshots").select("snapshot_id", "parent_id").collect()
-    )
+    head, parents = head_and_parents(spark, quoted(table))
+    # after those of the table: a commit that expires meanwhile is in both
     parents |= dict(spark.table(quoted(commits_table(table))).select("snapshot_id", "parent_id").collect())
     while head in parents:
         head = parents[head]

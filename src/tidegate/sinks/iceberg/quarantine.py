@@ -1,7 +1,7 @@
 """The quarantine of an Iceberg table: a table beside it, of records that its loads have rejected.
 
-Records are only added by the load that rejects them, before its rows are committed, and only removed after that commit, where
-another attempt has set them aside (docs/adr/0036-quarantine.md). Its property `QUARANTINE_OF` names the table.
+Records are only added by the load that rejects them, before its rows are committed, and only removed after a commit, where they
+cannot count any more (docs/adr/0036-quarantine.md). Its property `QUARANTINE_OF` names the table.
 """
 
 from __future__ import annotations

@@ -100,15 +100,23 @@ def landed_of(spark: SparkSession, table: str, attempts: Iterable[str]) -> set[s
     return {row["attempt"] for row in made.where(F.col("attempt").isin(wanted)).collect()}
 
 
+def head_and_parents(spark: SparkSession, table: str) -> tuple[int | None, dict[int | None, int | None]]:
+    """The table's current snapshot, and the parent of each snapshot that it keeps. Two round trips.
+
+    In this order: what others commit or expire meanwhile is in what is read later, or was read before.
+    """
+    head = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()
+    parents: dict[int | None, int | None] = dict(spark.table(f"{table}.snapshots").select("snapshot_id", "parent_id").collect())
+    return (head[0]["snapshot_id"] if head else None), parents
+
+
 def on_top_of(spark: SparkSession, table: str, receipt: Receipt) -> list[Receipt] | None:
     """The receipts of the commits that the table's current state has on top of this one's. Two round trips, or three.
 
     None where it does not descend from that, or so long ago that a commit in between has expired.
     """
-    head = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()
-    parents: dict[int, int | None] = dict(spark.table(f"{table}.snapshots").select("snapshot_id", "parent_id").collect())
-    at: int | None = head[0]["snapshot_id"] if head else None
-    newer: list[int] = []
+    at, parents = head_and_parents(spark, table)
+    newer: list[int | None] = []
     while at in parents and at != receipt.snapshot:
         newer.append(at)
         at = parents[at]
