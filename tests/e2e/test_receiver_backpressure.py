@@ -36,6 +36,8 @@ BACKPRESSURE: dict[str, dict[str, Any]] = {
 OPEN_S = 240.0
 """Airflow reads the files, and starts two runs of three tasks."""
 LANDED_S = 120.0
+LEASE = "1d"
+"""Leases begin at its multiples, so no second instance takes over while a test runs, except at midnight (UTC)."""
 
 
 @dataclass
@@ -78,7 +80,7 @@ def ports(platform: Platform, project: Project) -> Iterator[dict[str, int]]:
             "kind": "tcp_server",
             "topic": name,
             "listen": {"port": ports[policy]},
-            "lease": "30m",
+            "lease": LEASE,
             "backpressure": stated,
         }
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(receiver))

@@ -23,6 +23,8 @@ DAG = "posts__receive"
 OPEN_S = 180.0
 """Airflow reads the file, starts a run and three tasks, one after the other."""
 ENDED_S = 120.0
+LEASE = "1d"
+"""Leases begin at its multiples, so no second instance takes over while a test runs, except at midnight (UTC)."""
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def receiver(platform: Platform, project: Project, api: AirflowApi) -> Iterator[
     port = sockets.choose_port()
     folder = project.root / "dags" / "receivers"
     folder.mkdir(exist_ok=True)
-    stated = {"kind": "http", "topic": "posts", "listen": {"port": port}, "lease": "10m"}
+    stated = {"kind": "http", "topic": "posts", "listen": {"port": port}, "lease": LEASE}
     (folder / "posts.yaml").write_text(yaml.safe_dump(stated))
     project.let_airflow_read()
     try:
