@@ -1,6 +1,6 @@
 """What a table's layout, or a quarantine, costs its loads and replays, and saves its readers: files of a query, and seconds.
 
-    python -m tests.bench.layouts [--batches 100] [--records 4000] [--days 30] [--rounds 3]
+    python -m tests.bench.layouts [--batches 100] [--records 4000] [--days 30] [--rounds 3] [--tables 3]
 
 Records lie in two partitions. Their event times follow the offsets, and are up to two days late; each is of one of a thousand
 customers, and one in a hundred is not JSON. Each batch is loaded into each table in turn; then the queries take turns, and two
@@ -55,7 +55,7 @@ def orders(records):
 """
 
 
-def measure(batches: int, records: int, days: int, rounds: int, folder: Path) -> dict[str, dict[str, float]]:
+def measure(batches: int, records: int, days: int, rounds: int, tables: int, folder: Path) -> dict[str, dict[str, float]]:
     """By contender: data files, those that each query opens, and medians of seconds of a load, of each query and replay."""
     with closing(Stage(folder, rounds, 1)) as stage:
         stage.up("kafka", "spark")
@@ -63,7 +63,7 @@ def measure(batches: int, records: int, days: int, rounds: int, folder: Path) ->
         fill(stage, batches * records, days)
         each = records // PARTITIONS
         with connect(stage.platform.spark_remote, name="bench") as spark:
-            jobs = {name: job_of(stage, number, what) for number, (name, what) in enumerate(CONTENDERS.items())}
+            jobs = {name: job_of(stage, number, what) for number, (name, what) in enumerate([*CONTENDERS.items()][:tables])}
             loads: dict[str, list[float]] = {name: [] for name in jobs}
             for batch in range(batches):
                 for name, job in jobs.items():
@@ -160,4 +160,4 @@ def opened(job: LoadJob, condition: str) -> int:
 
 
 if __name__ == "__main__":
-    run(__doc__, measure, batches=100, records=4000, days=30, rounds=3)
+    run(__doc__, measure, batches=100, records=4000, days=30, rounds=3, tables=len(CONTENDERS))

@@ -23,7 +23,6 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.kafka.log import read_offsets
 from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.sinks.iceberg.history import IcebergReader, read_origins
-from tidegate.sinks.iceberg.quarantine_reader import read_rejections
 
 POLL_S = 5.0
 QUARTERS = 4
@@ -113,8 +112,9 @@ class Oracle(Log):
         """
         table = read_origins(self.table)
         if self.quarantine is not None:  # of a load that was killed, records may be there that the next one removes
-            receipts = IcebergReader().receipts(self.table, self.pipeline)
-            for one in judge_quarantine(read_rejections(self.quarantine), receipts).rejected:
+            reader = IcebergReader()
+            receipts = reader.receipts(self.table, self.pipeline)
+            for one in judge_quarantine(reader.rejections(self.quarantine), receipts).rejected:
                 table.setdefault(one.topic_partition, array("q")).append(one.offset)
         log = self._log()
         expected = {}

@@ -46,13 +46,14 @@ from tidegate.airflow import operators
 from tidegate.airflow.dags import pipeline_dag, replay_dag
 from tidegate.airflow.declared import MARK, PageLink
 from tidegate.airflow.operators.tasks import WAITING
-from tidegate.core.config.pipeline import Pipeline, Sink, Source
+from tidegate.core.config.pipeline import Pipeline, Quarantine, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.rejection import Rejection
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.plugin import TidegatePlugin
 from tidegate.sinks.iceberg.history import IcebergReader
@@ -64,7 +65,7 @@ from tidegate_receivers.config.receiver import Listen, Receiver
 
 A = TopicPartition("t", 0)
 PIPELINES = {
-    "orders": Pipeline("orders", Source(("t",)), "m:f", sink=Sink("lake.shop.orders")),
+    "orders": Pipeline("orders", Source(("t",)), "m:f", sink=Sink("lake.shop.orders"), quarantine=Quarantine("lake.shop.bad")),
     "visits": Pipeline("visits", Source(("t",), connection="kafka_other"), "m:f", sink=Sink("lake.shop.visits")),
 }
 ODD = "odd+run~1:2.3"
@@ -72,7 +73,10 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class AuthManager(SimpleAuthManager):
-    """`other` sees only the DAG visits, `tasks` no runs, `no_plugins` no plugin, `blind` no errors, `no_replays` no replays."""
+    """`other` sees only the DAG visits, `tasks` no runs, `no_plugins` no plugin, `blind` no errors, `no_replays` no replays.
+
+    And `no_xcoms` nothing that tasks hand on.
+    """
 
     def is_authorized_dag(self, *, user: Any, access_entity: Any = None, details: Any = None, **more: Any) -> bool:
         dag_id = None if details is None else details.id
@@ -80,6 +84,7 @@ class AuthManager(SimpleAuthManager):
             "other": dag_id != "visits",
             "no_replays": str(dag_id).endswith("__replay"),
             "tasks": access_entity is DagAccessEntity.RUN,
+            "no_xcoms": access_entity is DagAccessEntity.XCOM,
         }.get(user.username, False)
         return not refused and super().is_authorized_dag(user=user, access_entity=access_entity, details=details, **more)
 
@@ -122,7 +127,10 @@ class World:
     def retention_ms(self, _topics: Any) -> dict[str, int]:
         return {}
 
-    def history(self, _table: str) -> TableHistory:
+    def match_topics(self, _pattern: str) -> list[str]:
+        return ["t"]
+
+    def history(self, _table: str, **_more: Any) -> TableHistory:
         if isinstance(self.receipts, Exception):
             raise self.receipts
         loads = (TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), rows=r.rows) for r in self.receipts[::-1])
@@ -189,7 +197,10 @@ def add_task(
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(caches.Kafka, "ask", lambda _self, _connection, question: question(made))
-    monkeypatch.setattr(IcebergReader, "history", made.history)
+    monkeypatch.setattr(IcebergReader, "history", lambda _self, *of, **more: made.history(*of, **more))
+    aside = {Rejection("t", 0, n, "decode", "not JSON", f"a{n // 10 + 1}"): b"<%d>" % n for n in (3, 17, 18, 33)}
+    monkeypatch.setattr(IcebergReader, "rejections", lambda *_, **__: [*aside])
+    monkeypatch.setattr(IcebergReader, "rejected_values", lambda *_: aside)
     return made
 
 
@@ -251,6 +262,7 @@ EXAMPLES = {
     "api/dags/{dag_id}/batches/{seq}": ("api/dags/orders/batches/1", "`api/dags/<dag>/…`"),
     "api/dags/{dag_id}/runs/{run_id:path}": ("api/dags/orders/runs/r1", "`api/dags/<dag>/…`"),
     "api/dags/{dag_id}/history": ("api/dags/orders/history", "`api/dags/<dag>/…`"),
+    "api/dags/{dag_id}/quarantine": ("api/dags/orders/quarantine", "`…/quarantine`"),
     "bundle/tidegate.js": ("bundle/tidegate.js", "the script"),
     "{_path:path}": ("docs", "anything else"),
 }
@@ -260,6 +272,7 @@ USERS = {
     "without the right to see plugins": ("no_plugins", "ADMIN"),
     "may see another DAG only": ("other", "ADMIN"),
     "may see DAGs, but not their runs": ("tasks", "ADMIN"),
+    "may see runs, but not their XComs": ("no_xcoms", "ADMIN"),
     "Viewer": ("viewer", "VIEWER"),
     "Op": ("op", "OP"),
     "Admin": ("admin", "ADMIN"),
@@ -399,6 +412,23 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
     while (view := ask("api/dags/orders/map").json())["soon"]:
         continue
     assert ([b["kind"] for b in view["rows"][0]["blocks"]][-1], view["transforms"]) == ("pending", ["v1", "v2"])
+
+
+def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(ask: Ask, world: World) -> None:
+    """The map says whether there is one. What no commit holds does not count; brokers that are away are named."""
+    assert [ask(f"api/dags/{of}/map").json()["quarantine"] for of in PIPELINES] == ["lake.shop.bad", None]
+    found = ask("api/dags/orders/quarantine").json()["quarantine"]
+    assert (found["table"], found["records"], found["left"], found["gone"]) == ("lake.shop.bad", 3, 1, 0)
+    assert found["replay"] == "tidegate replay orders --from t:0:3 --until t:0:19"
+    (reason,) = found["reasons"]
+    assert (reason["reason"], reason["first"], reason["last"], reason["sample"]) == ("not JSON", "t-0 at 3", "t-0 at 18", "<3>")
+    assert ask("api/dags/visits/quarantine").json()["quarantine"] is None
+
+
+def test_a_quarantine_that_cannot_be_read_says_why(ask: Ask, world: World) -> None:
+    world.log = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
+    answer = ask("api/dags/orders/quarantine").json()
+    assert (answer["quarantine"], answer["error"]) == (None, "no broker answers at http://here/. Start it")
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Ask) -> None:

@@ -18,8 +18,10 @@ from tests.spark.conftest import Job, Load
 from tests.spark.sinks_under_test import SinkUnderTest, either_sink, offsets_in
 from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Step
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.model.errors import BudgetExceeded, SinkMisfit, TransformError
+from tidegate.core.model.errors import BudgetExceeded, RequestError, SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob, LoadResult, MaintenanceJob
+from tidegate.sinks import reader_of
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.maintenance import maintain
 
 TRANSFORMS = """
@@ -143,6 +145,20 @@ def test_rejected_records_are_in_quarantine_as_they_were_and_all_others_in_the_t
     assert (row["value"], row["key"], row["rejected_by"], row["reason"]) == (b'{"id": 4}', b"k", "transform", "a multiple of 4")
     assert (row["transform"], row["attempt"]) == (result.receipt.write.transform, result.receipt.write.attempt)
     assert load(job(10, 12, seq=1, transform="shop:new")).receipt.write.quarantined == 0
+    read = reader_of(sink.kind).rejections(held.aside, most=10)
+    assert [(one.offset, one.rejected_by) for one in sorted(read)] == [(n, "transform") for n in (0, 4, 8)]
+    assert reader_of(sink.kind).rejected_values(held.aside, read[:1]) == {read[0]: b'{"id": %d}' % read[0].offset}
+    assert reader_of(sink.kind).rejections(f"{table}_none") == []
+
+
+def test_a_table_is_read_as_a_quarantine_only_where_it_is_one_and_of_a_size_that_is_asked_for(
+    load: Load, job: Job, table: str, held: Records
+) -> None:
+    load(job(0, 10, transform="shop:old"))
+    with pytest.raises(SinkMisfit, match="is no quarantine"):
+        IcebergReader().rejections(table)
+    with pytest.raises(RequestError, match="holds 3 records, more than the 2"):
+        IcebergReader().rejections(held.aside, most=2)
 
 
 @either_sink

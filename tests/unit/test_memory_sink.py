@@ -182,15 +182,16 @@ def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: Me
     job = replace(job_of(0, at(0, 4)), quarantine=Quarantine("aside"))
 
     def set_aside(attempt: str, *offsets: int, of_load: str = "batch 0 of orders") -> None:
-        rows = (
-            {"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, "attempt": attempt, "load": of_load}
-            for n in offsets
-        )
+        said = {"rejected_by": "decode", "reason": "broken", "value": b"<", "attempt": attempt, "load": of_load}
+        rows = ({"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, **said} for n in offsets)
         of = replace(job, load=replace(job.load, ranges=(at(0, 9),)))
         sink.set_aside(cast("DataFrame", Frame(*rows)), ByOrigin(job.load.ranges), of, attempt)
 
     def held() -> set[tuple[str, int]]:
-        return {(row["attempt"], row["_kafka_offset"]) for row in sink.tables["aside"].rows}
+        reader = MemoryReader(sink.tables)
+        found = reader.rejections("aside")
+        assert {*reader.rejected_values("aside", found).values()} == {b"<"}
+        return {(one.attempt, one.offset) for one in found}
 
     first = put(sink, job, 1)
     mine = replace(first, write=replace(first.write, quarantined=1))

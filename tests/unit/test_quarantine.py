@@ -12,11 +12,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-import tidegate.sinks.iceberg.quarantine_reader as reading
 from tests.records import write_of
 from tidegate.cli import commands, quarantine
 from tidegate.core.audit.oracle import verify
-from tidegate.core.audit.quarantine import Rejection, judge_quarantine
+from tidegate.core.audit.quarantine import judge_quarantine
 from tidegate.core.config.checks import table_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Quarantine
@@ -25,7 +24,9 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.rejection import Rejection
 from tidegate.pipelines import load_pipeline
+from tidegate.testing.fakes import FakeReader
 
 FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
 
@@ -153,12 +154,8 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     text = "source: {topics: [t]}\ntransform: m:f\nsink: {table: lake.a.b}\n"
     (folder / "none.yaml").write_text(text)
     (folder / "p.yaml").write_text(text.replace("lake.a.b", "lake.a.c") + "quarantine: {}\n")
-    there = [rejected(3), rejected(7, reason="[red]"), rejected(8, attempt="gone")]
-    monkeypatch.setattr(reading, "read_rejections", lambda _: there)
-    monkeypatch.setattr(
-        reading, "read_values", lambda _, asked: dict(zip(asked, [b"\x1b\xff" + b"x" * 300, None], strict=False))
-    )
-    sink = SimpleNamespace(receipts=lambda *_: [receipt(1, "a", (0, 10))])
+    there = {rejected(3): b"\x1b\xff" + b"x" * 300, rejected(7, reason="[red]"): None, rejected(8, attempt="gone"): b""}
+    sink = FakeReader(found=[receipt(1, "a", (0, 10))], rejected=there)
     earliest = {TopicPartition("t", 0): 0}
     brokers = SimpleNamespace(
         match_topics=lambda _: ["t"], watermarks=lambda *_, **__: Watermarks(earliest, {TopicPartition("t", 0): 20})

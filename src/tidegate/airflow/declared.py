@@ -49,7 +49,7 @@ imported here: that would import Spark's provider in the API server."""
 class Declared:
     """A pipeline, as its DAGs declare it. A DAG that an older version has serialized lacks the later ones.
 
-    `assign` are the partitions that it reads, by topic; None: all of its topics.
+    `assign` are the partitions that it reads, by topic; None: all of its topics. `quarantine` is a table; None: it has none.
     """
 
     pipeline: str
@@ -61,6 +61,7 @@ class Declared:
     isolation_level: IsolationLevel = "read_committed"
     interval_s: float | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
+    quarantine: str | None = None
 
     @property
     def replay_dag(self) -> str:
@@ -80,6 +81,7 @@ class Declared:
             isolation_level=pipeline.source.isolation_level,
             interval_s=pipeline.fixed_interval_s,
             assign=pipeline.source.assign,
+            quarantine=pipeline.quarantine_table,
         )
 
     @staticmethod

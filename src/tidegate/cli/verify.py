@@ -155,11 +155,11 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
 
 def _origins(this: Pipeline, receipts: Sequence[Receipt]) -> Mapping[TopicPartition, Sequence[int]]:
     """The offset of every row, and of every record in quarantine that counts: each is in one of the two."""
-    from tidegate.sinks.iceberg.history import read_origins  # noqa: PLC0415
-    from tidegate.sinks.iceberg.quarantine_reader import read_rejections  # noqa: PLC0415
+    from tidegate.sinks.iceberg.history import IcebergReader, read_origins  # noqa: PLC0415
 
     rows = read_origins(this.sink.table)
-    aside = judge_quarantine(read_rejections(this.quarantine_table) if this.quarantine_table else (), receipts)
+    there = IcebergReader().rejections(this.quarantine_table) if this.quarantine_table else ()
+    aside = judge_quarantine(there, receipts)
     for one in aside.rejected:
         rows.setdefault(one.topic_partition, array("q")).append(one.offset)
     return rows

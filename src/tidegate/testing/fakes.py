@@ -9,12 +9,19 @@ from typing import Any
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.names import topic_filter
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TidegateError, TopicNotFound
+from tidegate.core.model.errors import (
+    BrokerUnavailable,
+    SinkUnavailable,
+    StateUnavailable,
+    TidegateError,
+    TopicNotFound,
+)
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Observed, Receipt, Write
+from tidegate.core.state.rejection import Rejection
 
 
 @dataclass
@@ -159,6 +166,7 @@ class FakeReader:
     origins: Origins = field(default_factory=Origins)
     renamed: dict[str, str] = field(default_factory=dict)
     laid_out: Layout = field(default_factory=Layout)
+    rejected: dict[Rejection, bytes | None] = field(default_factory=dict)
     away: bool = False
 
     def history(self, table: str, *, expired: bool = False) -> TableHistory:
@@ -181,6 +189,16 @@ class FakeReader:
             has_rows=self.has_rows,
             origins=replace(self.origins, unproved=self.origins.unproved or self.expired),
         )
+
+    def rejections(self, quarantine: str, *, most: int | None = None) -> list[Rejection]:  # noqa: ARG002 - it holds few
+        """As the port, whatever the quarantine's name."""
+        self._answer(quarantine)
+        return list(self.rejected)
+
+    def rejected_values(self, quarantine: str, rejections: Sequence[Rejection]) -> dict[Rejection, bytes | None]:
+        """As the port."""
+        self._answer(quarantine)
+        return {one: self.rejected[one] for one in rejections}
 
     def without_origin(self, table: str) -> NoOrigin | None:
         """As the port."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Lock
@@ -26,6 +26,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
 from tidegate.core.state.history import NoOrigin, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
+from tidegate.core.state.rejection import Rejection
 from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import agreed, alterations, fitted, misfit
 from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity, load_of
@@ -235,6 +236,20 @@ class MemoryReader:
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """As the port."""
         return self.history(table).receipts(pipeline)
+
+    def rejections(self, quarantine: str, *, most: int | None = None) -> list[Rejection]:  # noqa: ARG002 - it holds few
+        """As the port."""
+        self.history(quarantine)
+        names = (*ORIGIN, "rejected_by", "reason", "attempt")
+        return [Rejection(*(row[name] for name in names)) for row in self._aside(quarantine)]
+
+    def rejected_values(self, quarantine: str, rejections: Sequence[Rejection]) -> dict[Rejection, bytes | None]:
+        """As the port."""
+        held = {tuple(row[name] for name in ORIGIN): row["value"] for row in self._aside(quarantine)}
+        return {one: held.get((one.topic, one.partition, one.offset)) for one in rejections}
+
+    def _aside(self, quarantine: str) -> tuple[Row, ...]:
+        return self.tables[quarantine].rows if quarantine in self.tables else ()
 
 
 def writer(spark: SparkSession, table: str) -> MemorySink:  # noqa: ARG001 - rows come with their session

@@ -16,6 +16,7 @@ from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.plan import DRY_RUN, REPORT
 from tidegate.airflow.operators.tasks import WAITING, now_ms
 from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
+from tidegate.core.audit.quarantine import QuarantineView, held_of, view_quarantine
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.model.errors import StateCorrupt, TidegateError
@@ -30,7 +31,7 @@ from tidegate.ui.database import NEWEST, Dags, DatabaseStore, Held, KnownDag, ha
 from tidegate.views.entries import Loads, entries, loaded_last, started_by
 from tidegate.views.history import forecast, points, sampled
 from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipeline_row, waits_for
-from tidegate.views.pages import BatchAnswer, HistoryAnswer, LagAnswer, MapAnswer, RunAnswer
+from tidegate.views.pages import BatchAnswer, HistoryAnswer, LagAnswer, MapAnswer, QuarantineAnswer, RunAnswer
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
 from tidegate.views.runs import Batch, LoadFigures, ReplayRun, RunMark, batch_of, replay_run, run_marks, without_a_batch
 
@@ -42,6 +43,8 @@ WAIT_S = 0.3
 """How long a page waits for brokers, and as long again for a table."""
 MOST_RANGES = 20_000
 """Of one map: batches of thousands of partitions are shown a few at a time."""
+REASONS, MOST_REJECTED = 20, 100_000
+"""Reasons of a quarantine that are shown, and the most records that it may hold to be read here."""
 SPARKLINE = 30
 """Batches whose lag is shown beside a pipeline."""
 LOGIN = re.compile(r"//[^/\s@]+@")
@@ -72,6 +75,7 @@ class PageSource:
         self._logs = Answers[Watermarks]("a broker", LOG_S, wait_s=wait_s, now_ms=now_ms)
         self._lags = Answers[Lags]("a broker", LAG_S, wait_s=wait_s, now_ms=now_ms)
         self._loads = Answers[Loads]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
+        self._quarantines = Answers[QuarantineView]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
         self._shadows = Answers[str | None]("a secrets backend", SHADOW_S, wait_s=wait_s, now_ms=now_ms)
 
     def close(self) -> None:
@@ -193,6 +197,7 @@ class PageSource:
             first_seq=min(chosen, default=None),
             last_seq=max(chosen, default=None),
             transforms=tuple(sorted({version for version, _ in by_version})),
+            quarantine=of.quarantine,
             runs=self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
             faults=tuple(state.faults),
             error_at_ms=away.at_ms if away.value is not None else None,
@@ -266,6 +271,22 @@ class PageSource:
             faults=tuple(state.faults),
             **_heard(loads, *([] if behind is None else [behind]), soon=not complete),
         )
+
+    def quarantine(self, of: Declared) -> QuarantineAnswer:
+        """Which records the pipeline has rejected, and why: the table is read for whoever asks, and nobody else."""
+        table = of.quarantine
+        if table is None:
+            return QuarantineAnswer(at_ms=now_ms())
+
+        def held(topics: frozenset[str]) -> Watermarks:
+            return self._kafka.ask(of.connection, partial(held_of, topics, isolation_level=of.isolation_level))
+
+        sink = reader_of(of.sink)
+        found = self._quarantines.get(
+            (of.pipeline, of.connection, table),
+            lambda: view_quarantine(of.pipeline, of.table, table, sink, held, reasons=REASONS, most=MOST_REJECTED),
+        )
+        return QuarantineAnswer(quarantine=found.value, **_heard(found) | {"at_ms": found.at_ms})
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
         topics = sorted({tp.topic for tp in cursor.at.offsets})

@@ -41,6 +41,7 @@ ALL = ""
 """Names the threads of the list, which asks all connections."""
 router = APIRouter()
 MayRead = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
+MayReadValues = Depends(requires_access_dag("GET", DagAccessEntity.XCOM))
 
 
 class NotFound(TidegateError):
@@ -186,6 +187,12 @@ async def history(
 ) -> Response:
     """What batches read and took over time, and what is to be expected."""
     return await _apart(request, of.connection, lambda: source.history(of, hours=hours, buckets=buckets))
+
+
+@router.get("/api/dags/{dag_id}/quarantine", dependencies=[MayRead, MayReadValues])
+async def quarantine(request: Request, of: ThePipeline, source: TheSource) -> Response:
+    """As `tidegate quarantine --json`: for those who may read what tasks hand on, since it has values of records."""
+    return await _apart(request, of.connection, lambda: source.quarantine(of))
 
 
 @router.get("/bundle/tidegate.js")

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from tidegate.core.audit.lag import LagView
+from tidegate.core.audit.quarantine import QuarantineView
 from tidegate.views.history import Forecast, Point
 from tidegate.views.overview import PipelineRow
 from tidegate.views.range_map import PartitionRow
@@ -60,6 +61,7 @@ class MapAnswer(PageAnswer):
         span_ms: from when until when all rows are (epoch ms); None where time is not the axis.
         partitions: of all pages.
         rows: those that are the furthest behind first.
+        quarantine: the table of rejected records; None where the pipeline has none.
         faults: saved state that cannot be read.
         error_at_ms: when what is shown of the log, or of the table, was answered that `error` is about (epoch ms); None where
             nothing is shown of it.
@@ -75,6 +77,7 @@ class MapAnswer(PageAnswer):
     last_seq: int | None
     transforms: tuple[str, ...]
     runs: tuple[RunMark, ...]
+    quarantine: str | None
     faults: tuple[str, ...]
     error_at_ms: int | None
     waiting_for: tuple[str, ...]
@@ -97,6 +100,13 @@ class RunAnswer(BatchAnswer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class QuarantineAnswer(PageAnswer):
+    """What is in the quarantine of a pipeline; None where that is not known, or it has none."""
+
+    quarantine: QuarantineView | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class HistoryAnswer(PageAnswer):
     """The batches of a span of time, in order, and what is to be expected.
 
@@ -116,7 +126,7 @@ class HistoryAnswer(PageAnswer):
     faults: tuple[str, ...]
 
 
-ANSWERS = (PipelinesAnswer, LagAnswer, MapAnswer, BatchAnswer, RunAnswer, HistoryAnswer)
+ANSWERS = (PipelinesAnswer, LagAnswer, MapAnswer, BatchAnswer, RunAnswer, HistoryAnswer, QuarantineAnswer)
 """One for each route."""
 
 

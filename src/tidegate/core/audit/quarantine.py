@@ -6,36 +6,20 @@ a load that was killed, or has yet to commit, and is removed by the next try.
 
 from __future__ import annotations
 
+import shlex
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
 
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
-from tidegate.core.model.watermarks import Watermarks, other_topics
+from tidegate.core.model.watermarks import IsolationLevel, Watermarks, other_topics
+from tidegate.core.state.ports import Brokers, SinkReader
 from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.rejection import Rejection
 from tidegate.core.state.saved_replay import live
 
-
-class Rejection(NamedTuple):
-    """A record in quarantine: where it is in the log, what has rejected it and why, in which attempt to load it."""
-
-    topic: str
-    partition: int
-    offset: int
-    rejected_by: str
-    reason: str
-    attempt: str
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        """Its partition."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def place(self) -> str:
-        """In words."""
-        return f"{self.topic_partition} at {self.offset}"
+LONGEST = 200
+"""Characters of a sample."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,11 +31,6 @@ class Reason:
     records: int
     first: Rejection
     last: Rejection
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        bounds = {"first": self.first.place, "last": self.last.place}
-        return {"reason": self.reason, "rejected_by": self.rejected_by, "records": self.records, **bounds}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,3 +99,116 @@ def judge_quarantine(
         reasons=tuple(sorted(reasons, key=lambda each: (-each.records, each.first))),
         ranges=tuple(OffsetRange(*tp, offsets[0], offsets[-1] + 1) for tp, offsets in by_partition.items()),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReasonView:
+    """Records in quarantine that have one reason; its fields are its JSON.
+
+    Attributes:
+        reason: why they were rejected.
+        rejected_by: `decode`, `contract` or `transform`.
+        records: how many they are.
+        first: the first of them: topic, partition and offset.
+        last: the last of them.
+        sample: the first one's value, shortened, without what cannot be printed.
+    """
+
+    reason: str
+    rejected_by: str
+    records: int
+    first: str
+    last: str
+    sample: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuarantineView:
+    """What is in the quarantine of a pipeline; its fields are its JSON.
+
+    Attributes:
+        table: the quarantine.
+        records: how many records count as rejected.
+        left: how many more are of loads that did not commit, or have yet to.
+        gone: how many of `records` are not in the log any more, so that no replay reads them.
+        reasons: the commonest first.
+        replay: the command that loads them again; None where the log holds none of them.
+    """
+
+    pipeline: str
+    table: str
+    records: int
+    left: int
+    gone: int
+    reasons: tuple[ReasonView, ...]
+    replay: str | None
+
+
+def view_quarantine(
+    pipeline: str,
+    table: str,
+    quarantine: str,
+    sink: SinkReader,
+    log: Callable[[frozenset[str]], Watermarks],
+    *,
+    reasons: int,
+    most: int | None = None,
+) -> QuarantineView:
+    """What is in the quarantine of a table that the pipeline loads, with the commonest `reasons`, and a sample of each.
+
+    `log` asks the brokers for what they hold of topics, some of which may be gone (`held_of`).
+
+    Raises:
+        SinkUnavailable: the catalog does not answer.
+        SinkMisfit: the table is no quarantine.
+        RequestError: it holds more than `most` records.
+        StateCorrupt: a receipt of the pipeline cannot be read.
+    """
+    rejections = sink.rejections(quarantine, most=most)
+    topics = frozenset(one.topic for one in rejections)
+    held = log(topics) if topics else Watermarks({}, {})
+    found = judge_quarantine(rejections, sink.receipts(table, pipeline), held)
+    shown = found.reasons[:reasons]
+    samples = sink.rejected_values(quarantine, [each.first for each in shown])
+    views = (
+        ReasonView(
+            reason=each.reason,
+            rejected_by=each.rejected_by,
+            records=each.records,
+            first=each.first.place,
+            last=each.last.place,
+            sample=_sample(samples.get(each.first)),
+        )
+        for each in shown
+    )
+    return QuarantineView(
+        pipeline=pipeline,
+        table=quarantine,
+        records=found.records,
+        left=found.left,
+        gone=found.gone,
+        reasons=tuple(views),
+        replay=_replay(pipeline, found.ranges),
+    )
+
+
+def held_of(topics: Collection[str], brokers: Brokers, isolation_level: IsolationLevel) -> Watermarks:
+    """What brokers hold of topics: nothing of those that are gone. Raises BrokerUnavailable and KafkaError."""
+    there = sorted({*topics}.intersection(brokers.match_topics(".*")))
+    return brokers.watermarks(there, isolation_level=isolation_level) if there else Watermarks({}, {})
+
+
+def _replay(pipeline: str, ranges: Iterable[OffsetRange]) -> str | None:
+    bounds: list[str] = []
+    for r in ranges:
+        of = f"{r.topic}:{r.partition}"
+        bounds += ["--from", f"{of}:{r.from_offset}", "--until", f"{of}:{r.until_offset}"]
+    return shlex.join(["tidegate", "replay", pipeline, *bounds]) if bounds else None
+
+
+def _sample(value: bytes | None) -> str:
+    if value is None:
+        return "no value"
+    text = value.decode(errors="backslashreplace")
+    printable = "".join(c if c.isprintable() else " " for c in text[: LONGEST + 1])
+    return printable if len(printable) <= LONGEST else f"{printable[:LONGEST]}…"

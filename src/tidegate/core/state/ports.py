@@ -11,6 +11,7 @@ from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, TableHistory
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.rejection import Rejection
 
 
 class StateStore(Protocol):
@@ -97,6 +98,15 @@ class SinkReader(Protocol):
 
         Raises StateCorrupt: a receipt of the pipeline cannot be read.
         """
+
+    def rejections(self, quarantine: str, *, most: int | None = None) -> list[Rejection]:
+        """Every record in a quarantine; none where there is no such table.
+
+        Raises SinkMisfit: the table is no quarantine. RequestError: it holds more than `most` records.
+        """
+
+    def rejected_values(self, quarantine: str, rejections: Sequence[Rejection]) -> dict[Rejection, bytes | None]:
+        """The values of some records in a quarantine, each of which is read by its offset."""
 
 
 class JobRunner(Protocol):

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.core.config.layout import OWN_FIELDS, Layout, PartitionField, SortField
 from tidegate.core.model.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
-from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.errors import RequestError, SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import EPOCH, MS, utc
 from tidegate.core.state.history import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.state.receipt import PIPELINE, Receipt
+from tidegate.core.state.rejection import Rejection
 from tidegate.sinks.iceberg.catalog import answering, load_table
 from tidegate.sinks.iceberg.summary import (
     ADDED_ROWS,
     COMMITS_OF,
+    QUARANTINE_OF,
     changed_partitions,
     changes_rows,
     commits_table,
@@ -129,6 +131,38 @@ class IcebergReader:
             StateCorrupt: a receipt is there, but broken.
         """
         return self.history(table, expired=True).receipts(pipeline)
+
+    def rejections(self, quarantine: str, *, most: int | None = None) -> list[Rejection]:
+        """As the port."""
+        loaded = load_table(quarantine)
+        if loaded is None:
+            return []
+        if not any(key.startswith(QUARANTINE_OF) for key in loaded.properties):
+            raise SinkMisfit(
+                f"table {quarantine} is no quarantine", fix="Name another one in quarantine.table", table=quarantine
+            )
+        head = loaded.current_snapshot()
+        held = 0 if head is None or head.summary is None else int(head.summary["total-records"] or 0)
+        if most is not None and held > most:
+            raise RequestError(
+                f"{quarantine} holds {held:,} records, more than the {most:,} that a page reads",
+                fix="Run `tidegate quarantine` with the pipeline's name",
+            )
+        names = (*ORIGIN_COLUMNS, "rejected_by", "reason", "attempt")
+        rows = loaded.scan(selected_fields=names).to_arrow()
+        return [Rejection(*row) for row in zip(*(rows[name].to_pylist() for name in names), strict=True)]
+
+    def rejected_values(self, quarantine: str, rejections: Sequence[Rejection]) -> dict[Rejection, bytes | None]:
+        """As the port."""
+        loaded = load_table(quarantine)
+        values: dict[Rejection, bytes | None] = {}
+        if loaded is None:
+            return values
+        for one in rejections:
+            of = f"{TOPIC} == '{one.topic}' and {PARTITION} == {one.partition} and {OFFSET} == {one.offset}"
+            found = loaded.scan(row_filter=of, selected_fields=("value",)).to_arrow()["value"].to_pylist()
+            values[one] = next(iter(found), None)
+        return values
 
 
 def _partition_field(column: str, transform: str) -> PartitionField:

@@ -74,6 +74,10 @@ class SinkReaderContract:
         assert reader.receipts(table.name, "p") == []
         assert reader.layout(table.name) is None
 
+    def test_a_quarantine_that_does_not_exist_holds_nothing(self, reader: SinkReader, table: ReadTable) -> None:
+        """As before the first record is rejected."""
+        assert reader.rejections(f"{table.name}_none", most=1) == []
+
     def test_a_history_is_in_the_order_of_the_commits(self, reader: SinkReader, table: ReadTable) -> None:
         """The newest first, those of others between; each with its id, its properties, and a time that never goes back."""
         ids = [

@@ -1,5 +1,5 @@
 // Answers as the plugin's routes and Airflow give them, made up. A DAG's name says what is special about it.
-import type { BatchAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, ReplayRun, RunAnswer, RunMark, BatchTiming } from "../src/answers.ts";
+import type { BatchAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, QuarantineAnswer, ReplayRun, RunAnswer, RunMark, BatchTiming } from "../src/answers.ts";
 import type { Run, Task } from "../src/api.ts";
 
 declare const process: { env: Record<string, string | undefined> };
@@ -74,7 +74,7 @@ function map(dag: string, query: URLSearchParams): MapAnswer {
     const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
     return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000 };
   });
-  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
+  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], quarantine: dag === "flights" ? "lake.web.flights_quarantine" : null, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
 }
 
 function batch(dag: string, seq: number): BatchAnswer {
@@ -126,6 +126,18 @@ function history(dag: string, query: URLSearchParams): HistoryAnswer {
   return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null, soon: false };
 }
 
+const QUARANTINE: QuarantineAnswer = {
+  at_ms: NOW(), error: null, soon: false,
+  quarantine: {
+    pipeline: "flights", table: "lake.web.flights_quarantine", records: 1342, left: 12, gone: 40, replay: "tidegate replay flights --from flights:0:1000441 --until flights:0:1398122 --from flights:2:1200004 --until flights:2:1200005",
+    reasons: [
+      { reason: "distance: 3000000000 does not fit INT", rejected_by: "contract", records: 1301, first: "flights-0 at 1000441", last: "flights-0 at 1398121", sample: '{"carrier": "UA", "flight": 1545, "distance": 3000000000}' },
+      { reason: "not JSON", rejected_by: "decode", records: 40, first: "flights-0 at 1000451", last: "flights-0 at 1000490", sample: "\\xff\\xfe<?xml version='1.0'?>" },
+      { reason: "<script>alert(1)</script> is no carrier", rejected_by: "transform", records: 1, first: "flights-2 at 1200004", last: "flights-2 at 1200004", sample: "no value" },
+    ],
+  },
+};
+
 function tasks(): Task[] {
   const at = (s: number) => new Date(NOW() - 70_000 + s * 1000).toISOString();
   const took: [string, number, number][] = [["plan", 0, 2.1], ["load", 3.4, 18.4], ["commit", 20, 21.2], ["catch_up", 22, 22.4]];
@@ -161,5 +173,6 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
   if (view === "batches") return [200, batch(id, Number(rest[0]))];
   if (view === "runs") return [200, run(id, rest.join("/"))];
   if (view === "history") return [200, history(id, query)];
+  if (view === "quarantine") return [200, QUARANTINE];
   return [404, { message: "there is no such page", fix: "Follow a link of Airflow's UI" }];
 }

@@ -104,6 +104,7 @@ const SHOTS = [
   ["none", "dags/none/plugin/ranges"],
   ["drag", "dags/flights/plugin/ranges", drag],
   ["batch", "dags/flights/plugin/ranges", async (page) => { await row(page, 0).focus(); await page.keyboard.press("Home"); await page.keyboard.press("ArrowRight"); await page.keyboard.press("Enter"); await page.getByText("Batch 4,796 is").waitFor(); }],
+  ["quarantine", "dags/flights/plugin/ranges", async (page) => { await page.getByRole("button", { name: "Quarantine" }).press("Enter"); await page.getByText("1,342").waitFor(); }],
   ["replay", "dags/flights/plugin/ranges", replay],
   ["keys", "dags/flights/plugin/ranges", byKeyboard],
   ["older", "dags/flights/plugin/ranges", older],

@@ -87,7 +87,8 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
       )}
       {batch.loads.some((load) => load.quarantined) && (
         <p>
-          The rejected records, why, and the replay that loads them again: <code>tidegate quarantine {dagId}</code>
+          The rejected records, why, and the replay that loads them again: <i>Quarantine</i> on the page of the ranges, or{" "}
+          <code>tidegate quarantine {dagId}</code>
         </p>
       )}
       {batch.replays.length > 0 && (

@@ -11,6 +11,7 @@ import { MapRow } from "./MapRow";
 import { Asking, Faults, Page, Refused } from "./Page";
 import { Panel } from "./Panel";
 import { COLOURS, type Colour, type Place, placeOf, searchOf } from "./place";
+import { Quarantine } from "./Quarantine";
 import { type Chosen, Replay } from "./Replay";
 import { Strip } from "./Strip";
 import { EVERY_S, isSoon, useAnswer, useNow } from "./useAnswer";
@@ -33,6 +34,7 @@ function RangesOf({ dagId }: { dagId: string }) {
   const [replay, setReplay] = useState<Chosen>();
   /** What is in the form, which may be edited there. */
   const [marked, setMarked] = useState<Chosen>();
+  const [quarantine, setQuarantine] = useState(false);
   const [kept, setKept] = useState<MapAnswer>();
   const { batch: seq, before, axis, colour } = place;
   const go = useCallback((to: Partial<Place>) => {
@@ -83,7 +85,7 @@ function RangesOf({ dagId }: { dagId: string }) {
       {(map === undefined || asked.error !== undefined) && <Asking asked={asked} />}
       <Refused error={map?.error} {...(map?.error_at_ms == null ? {} : { since: ago(map.error_at_ms, now) })} />
       <Faults faults={map?.faults ?? []} />
-      <div className={replay === undefined && seq === undefined ? "" : "split"}>
+      <div className={replay === undefined && seq === undefined && !quarantine ? "" : "split"}>
         <div>
           {map !== undefined && (
             <div aria-busy={asked.answer === undefined}>
@@ -108,6 +110,11 @@ function RangesOf({ dagId }: { dagId: string }) {
                 >
                   Replay a range
                 </button>
+                {map.quarantine !== null && (
+                  <button type="button" aria-expanded={quarantine} onClick={() => { setQuarantine(!quarantine); }}>
+                    Quarantine
+                  </button>
+                )}
                 <label className="short">
                   Axis
                   <select value={axis} onChange={(event) => { go({ axis: event.target.value === "time" ? "time" : "offset" }); }}>
@@ -185,6 +192,7 @@ function RangesOf({ dagId }: { dagId: string }) {
               onClose={() => { setReplay(undefined); setMarked(undefined); }}
             />
           )}
+          {quarantine && <Quarantine dagId={dagId} onClose={() => { setQuarantine(false); }} />}
           {seq !== undefined && <BatchPanel key={seq} dagId={dagId} seq={seq} onClose={() => { go({ batch: undefined }); }} />}
         </aside>
         {drawn && <History dagId={dagId} />}

@@ -200,6 +200,8 @@ export interface MapAnswer {
   last_seq: number | null;
   transforms: string[];
   runs: RunMark[];
+  /** The table of rejected records; null where the pipeline has none. */
+  quarantine: string | null;
   /** Saved state that cannot be read. */
   faults: string[];
   /** When what is shown of the log, or of the table, was answered that `error` is about (epoch ms); null where nothing is shown of it. */
@@ -345,6 +347,34 @@ export interface Point {
   rows: number | null;
 }
 
+/** What is in the quarantine of a pipeline; null where that is not known, or it has none. */
+export interface QuarantineAnswer {
+  /** When it was made, or brokers were asked for the lag (epoch ms). */
+  at_ms: number;
+  /** Why there is nothing newer, and what to do about it. */
+  error: string | null;
+  /** Whether a newer answer is on its way. */
+  soon: boolean;
+  quarantine: QuarantineView | null;
+}
+
+/** What is in the quarantine of a pipeline; its fields are its JSON. */
+export interface QuarantineView {
+  pipeline: string;
+  /** The quarantine. */
+  table: string;
+  /** How many records count as rejected. */
+  records: number;
+  /** How many more are of loads that did not commit, or have yet to. */
+  left: number;
+  /** How many of `records` are not in the log any more, so that no replay reads them. */
+  gone: number;
+  /** The commonest first. */
+  reasons: ReasonView[];
+  /** The command that loads them again; null where the log holds none of them. */
+  replay: string | null;
+}
+
 /** The most records that a rate policy allows a batch, and why. */
 export interface RateBound {
   /** The policy's name. */
@@ -359,6 +389,22 @@ export interface RateBound {
   limiting: boolean;
   /** Whether it was applied; not where a trigger asks for a range of its own. */
   applied: boolean;
+}
+
+/** Records in quarantine that have one reason; its fields are its JSON. */
+export interface ReasonView {
+  /** Why they were rejected. */
+  reason: string;
+  /** `decode`, `contract` or `transform`. */
+  rejected_by: string;
+  /** How many they are. */
+  records: number;
+  /** The first of them: topic, partition and offset. */
+  first: string;
+  /** The last of them. */
+  last: string;
+  /** The first one's value, shortened, without what cannot be printed. */
+  sample: string;
 }
 
 /** What a replay replaces of one earlier load: offsets, and about so many rows. */
