@@ -313,6 +313,12 @@ def test_the_history_names_who_ran_it_what_failed_and_what_cannot_be_read(remote
     assert [sum(key in fault for fault in shown["faults"]) for key in (broken, remote.ledger.cursor_key)] == [1, 1]
 
 
+def test_the_history_counts_rejected_records_beside_rows(remote: FakeRemote) -> None:
+    (first,) = remote.sink.found
+    remote.sink.found[:] = [replace(first, write=replace(first.write, quarantined=1234))]
+    assert "1,234 rejected" in run("ledger", "show", "p").stdout
+
+
 def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is shown without a word on the table."""
     silent = threading.Event()

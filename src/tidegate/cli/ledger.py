@@ -35,6 +35,7 @@ from tidegate.core.planning.accept import missing_now
 from tidegate.core.planning.run_notes import failed_runs, since_success
 from tidegate.core.state.history import Missing
 from tidegate.core.state.ledger import Ledger, is_of_run
+from tidegate.core.state.receipt import Receipt
 from tidegate.views.entries import BatchRow, Entry, entries, started_by, versions
 
 app = typer.Typer()
@@ -108,13 +109,19 @@ def _print_entries(last: Sequence[Entry], total: int) -> None:
         table.add_row(
             str(entry.seq) if replay is None else f"replay,\nchunk {entry.seq}",
             "\n".join(state),
-            "" if newest is None else f"{newest.rows:,}",
+            "" if newest is None else _rows(newest),
             "" if entry.seconds is None else f"{entry.seconds:.1f}",
             "\n".join(_details(entry)).replace("[", r"\["),
         )
     print_table(table, fold=True)
     if len(last) < total:
         out.print(f"the newest {len(last)} of {total}", style="dim")
+
+
+def _rows(receipt: Receipt) -> str:
+    """How many rows a load made, and how many records it rejected."""
+    rejected = f"\n{receipt.write.quarantined:,} rejected" if receipt.write.quarantined else ""
+    return f"{receipt.rows:,}{rejected}"
 
 
 def _details(entry: Entry) -> Iterator[str]:
