@@ -1,8 +1,9 @@
 """Strikes a running schedule, one fault after the other, and watches whether it goes on by itself and what is in the table.
 
 The law: after every fault the schedule goes on by itself within two DAG runs, that is, one succeeds and the cursor moves again;
-and every committed record of the log is in the table exactly once. The only help that the schedule gets is `tidegate up`.
-A fault that takes committed rows out of a table is refused by the next plan, and takes one `tidegate ledger reload`.
+every committed record of the log is in the table exactly once; and readers that follow the table see each row once. The only
+help that the schedule gets is `tidegate up`. A fault that takes committed rows out of a table is refused by the next plan, and
+takes one `tidegate ledger reload`.
 """
 
 from __future__ import annotations
@@ -19,8 +20,9 @@ import psutil
 from tests.batches import BatchVerdict
 from tests.chaos.command import Tell
 from tests.chaos.faults import RANDOM
+from tests.chaos.follower import Follower
 from tests.chaos.schedule import Planned
-from tests.chaos.stage import ASIDE, BATCHES, CONNECT, SUBMIT, Held, Stage
+from tests.chaos.stage import ASIDE, BATCHES, CONNECT, SUBMIT, TABLES, Held, Stage
 from tests.chaos.verdict import BatchOracle, Oracle
 from tidegate.core.audit.oracle import Verdict
 from tidegate.core.model.errors import PlatformError, TidegateError
@@ -68,12 +70,14 @@ class Result:
     seed: int
     struck: list[Struck] = field(default_factory=list)
     verdicts: list[dict[str, Any]] = field(default_factory=list)
+    followed: dict[str, dict[str, Any]] = field(default_factory=dict)
     changed_rows: int | None = None
 
     @property
     def holds(self) -> bool:
         """Whether the law held to the end; False for a schedule that was ended before."""
-        return all(s.holds for s in self.struck) and self.changed_rows == 0 and all(v["holds"] for v in self.verdicts)
+        judged = [*self.verdicts, *self.followed.values()]
+        return all(s.holds for s in self.struck) and self.changed_rows == 0 and all(v["holds"] for v in judged)
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready."""
@@ -82,6 +86,7 @@ class Result:
             "holds": self.holds,
             "struck": [asdict(s) for s in self.struck],
             "verdicts": self.verdicts,
+            "followed": self.followed,
             "changed_rows": self.changed_rows,
         }
 
@@ -91,10 +96,14 @@ class Harness:
 
     def __init__(self, stage: Stage, result: Result, tell: Tell) -> None:
         self.stage, self.result, self._tell = stage, result, tell
+        self._followers = {name: Follower(TABLES[name]) for name in (SUBMIT, ASIDE, CONNECT)}
 
     def begin(self) -> None:
         """Let the schedule run, and wait until it has loaded something."""
         self.stage.unpause(CONNECT)
+        self.stage.platform.use_catalog()
+        for follower in self._followers.values():
+            follower.start()
         if not wait_until(lambda: self.stage.cursor().seq >= 1, RECOVERY_S, poll_s=0.5):
             raise TidegateError("the schedule does not begin", fix=str(self._reasons(self.stage.runs())))
 
@@ -148,9 +157,19 @@ class Harness:
             self.result.changed_rows = (self.result.changed_rows or 0) + oracle.changed_rows()
             if not held:
                 return False
-        return self.result.changed_rows == 0
+            if pipeline in self._followers:
+                self._judge_reader(pipeline)
+        return self.result.changed_rows == 0 and all(told["holds"] for told in self.result.followed.values())
 
     # ----
+
+    def _judge_reader(self, pipeline: str) -> None:
+        follower = self._followers[pipeline]
+        told = self.result.followed[pipeline] = {"again": follower.again, **follower.judge().to_json()}
+        self._tell(
+            f"      a reader beside {pipeline} began again {follower.again} times, then saw {told['rows']} rows: "
+            f"{told['lost']} missed, {told['duplicated']} twice, {told['unknown']} unknown"
+        )
 
     def _hold(self, planned: Planned, delay_s: float) -> Held:
         if planned.phase != RANDOM:

@@ -44,7 +44,7 @@ def summary(results: Sequence[dict[str, Any]]) -> str:
     last = [verdict for r in results for verdict in {v.get("pipeline"): v for v in r["verdicts"]}.values()]
     total = {what: sum(v[what] for v in last) for what in ("records", "rows", "lost", "duplicated", "unknown")}
     broken = any(_is_broken(s) for r in results for s in r["struck"]) or not all(
-        v["holds"] for r in results for v in r["verdicts"]
+        v["holds"] for r in results for v in [*r["verdicts"], *r.get("followed", {}).values()]
     )
     held = "The law held" if all(r["holds"] for r in results) else "Ended early, and not judged to the end"
     held = "THE LAW DID NOT HOLD" if broken or any(r["changed_rows"] for r in results) else held
