@@ -165,7 +165,7 @@ class Harness:
 
     def _judge_reader(self, pipeline: str) -> None:
         follower = self._followers[pipeline]
-        told = self.result.followed[pipeline] = {"again": follower.again, **follower.judge().to_json()}
+        told = self.result.followed[pipeline] = follower.judge().to_json()
         self._tell(
             f"      a reader beside {pipeline} began again {follower.again} times, then saw {told['rows']} rows: "
             f"{told['lost']} missed, {told['duplicated']} twice, {told['unknown']} unknown"

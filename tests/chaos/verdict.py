@@ -114,7 +114,7 @@ class Oracle(Log):
         if self.quarantine is not None:  # of a load that was killed, records may be there that the next one removes
             reader = IcebergReader()
             receipts = reader.receipts(self.table, self.pipeline)
-            for one in judge_quarantine(reader.rejections(self.quarantine), receipts).rejected:
+            for one in judge_quarantine(reader.rejections(self.quarantine), receipts, cursor.at.offsets).rejected:
                 table.setdefault(one.topic_partition, array("q")).append(one.offset)
         log = self._log()
         expected = {}

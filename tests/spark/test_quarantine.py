@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import get_args
@@ -14,17 +14,20 @@ import pytest
 from pyspark.sql import SparkSession
 
 import tidegate.spark.load
+from tests.records import changed
 from tests.spark.conftest import Job, Load
 from tests.spark.sinks_under_test import SinkUnderTest, either_sink, offsets_in
 from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Step
 from tidegate.core.config.schedules import DAY_S
-from tidegate.core.model.errors import BudgetExceeded, RequestError, SinkMisfit, TransformError
+from tidegate.core.model.errors import BudgetExceeded, ReceiptMismatch, RequestError, SinkMisfit, SparkJobFailed, TransformError
 from tidegate.core.state.jobs import LoadJob, LoadResult, MaintenanceJob
 from tidegate.sinks import reader_of
 from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.sinks.iceberg.maintenance import maintain
 
 TRANSFORMS = """
+from pathlib import Path
+
 from pyspark.sql import functions as F
 from tidegate import parse_json, reject
 
@@ -47,6 +50,9 @@ def unsaid(records):
     rows = reject(parse_json(records, "id INT"), id == 1, F.lit(None))
     return reject(rows, id == 2, id)
 
+def by_clock(records):
+    return reject(parse_json(records, "id INT"), id == int(Path(__file__).with_name("clock").read_text()), "of that time")
+
 def random(records):
     return reject(parse_json(records, "id INT"), F.rand() < 0.5, "unlucky")
 
@@ -59,7 +65,7 @@ def twice(records):
     return reject(rows, id < 3, "second")
 """
 FOURS = {0, 4, 8}
-HELD = "id INT, kind STRING NOT NULL, amount DECIMAL(2, 1), ratio FLOAT, n INT"
+HELD = "id INT, kind STRING NOT NULL, amount DECIMAL(2, 1), ratio FLOAT, n INT, k BIGINT"
 TYPED = """
 from pyspark.sql import functions as F
 from tidegate.formats.json import parse_json
@@ -68,7 +74,7 @@ id = F.col("id")
 
 def narrow(records):
     rows = parse_json(records, "id INT").drop("_raw", "_error")
-    return rows.selectExpr("*", "'x' kind", "1.5BD amount", "0.1F ratio", "1 n")
+    return rows.selectExpr("*", "'x' kind", "1.5BD amount", "0.1F ratio", "1 n", "1L k")
 
 def wide(records):
     "Of the ids from 10 on, each breaks one column."
@@ -76,7 +82,8 @@ def wide(records):
     number = "CASE id WHEN 12 THEN double('NaN') WHEN 13 THEN 1.5D ELSE double(id) END id"
     ratio = "CASE id WHEN 14 THEN 1e300D WHEN 15 THEN 1e-300D WHEN 9 THEN double('-Infinity') ELSE 0.1D END ratio"
     n, kind = "CASE id WHEN 16 THEN 3000000000 ELSE 7 END n", "CASE id WHEN 17 THEN null ELSE kind END kind"
-    return narrow(records).selectExpr(amount, number, ratio, n, kind, "* EXCEPT (id, amount, ratio, n, kind)")
+    k = "CASE id WHEN 18 THEN 9223372036854775808D ELSE -9223372036854775808D END k"
+    return narrow(records).selectExpr(amount, number, ratio, n, kind, k, "* EXCEPT (id, amount, ratio, n, kind, k)")
 
 def constant(records):
     return narrow(records).selectExpr("* EXCEPT (n)", "3000000000 n")
@@ -86,6 +93,11 @@ def texts(records):
 
 def without(records):
     return narrow(records).drop("kind")
+
+def fails(records):
+    "Of record 8; record 6 is rejected."
+    n = F.when(id == 6, F.lit(3000000000)).when(id == 8, F.raise_error(F.lit("oops")).cast("bigint")).otherwise(F.lit(7))
+    return narrow(records).withColumn("n", n)
 """
 
 
@@ -234,6 +246,80 @@ def test_a_load_adds_again_what_was_swept_where_no_other_is_on_top_of_it(
     assert sorted([*held.rows, *held.rejected]) == [*range(10)]
 
 
+@either_sink
+@pytest.mark.parametrize("on_top", [False, True])
+def test_a_load_whose_records_another_attempt_swept_has_them_again_where_its_process_is_gone(
+    load: Load, job: Job, held: Records, *, on_top: bool
+) -> None:
+    """Also where another load is on top of a part of it, which the load, done again, would replace."""
+    load(job(0, 10, transform="shop:new"))
+    mine = changed(job(0, 10, seq=1, transform="shop:old"), replay="twice")
+    with ExitStack() as until_end:
+
+        def other() -> None:
+            load(mine)
+            until_end.enter_context(at("after-write", raising(Killed)))
+
+        until_end.enter_context(at("between-commits", other))
+        until_end.enter_context(pytest.raises(Killed))
+        load(mine)
+    if on_top:
+        load(changed(job(3, 6, seq=2, transform="shop:new"), replay="other"))
+    assert load(mine).landed_before == on_top
+    assert {*held.rejected} == ({0, 8} if on_top else FOURS)
+    assert sorted([*held.rows, *held.rejected]) == [*range(10)]
+
+
+def test_what_a_dropped_quarantine_held_is_looked_for_again_or_named(
+    spark: SparkSession, load: Load, job: Job, held: Records, spark_jobs: Path
+) -> None:
+    """Where another load is on top. What is not rejected any more is in no table: only a replay brings it back."""
+    (spark_jobs / "clock").write_text("4")
+    load(job(0, 10, transform="shop:by_clock"))
+    spark.sql(f"DROP TABLE {held.aside}")
+    load(job(8, 10, seq=1, transform="shop:old"))
+    (spark_jobs / "clock").write_text("5")
+    with pytest.raises(ReceiptMismatch, match="are not rejected again") as refused:
+        load(job(0, 10, transform="shop:by_clock"))
+    assert refused.value.fix.startswith("Replay orders-0 [0, 8)")
+    (spark_jobs / "clock").write_text("4")
+    assert load(job(0, 10, transform="shop:by_clock")).landed_before
+    assert (held.rows, held.rejected) == ([0, 1, 2, 3, 5, 6, 7, 9], [4, 8])
+
+
+@either_sink
+def test_no_load_adds_its_records_under_another_ones_receipt(load: Load, job: Job, held: Records, spark_jobs: Path) -> None:
+    """Three attempts at one load, each of which rejects another record; the one that landed last was killed."""
+    clock, mine = spark_jobs / "clock", job(0, 10, seq=1, transform="shop:by_clock")
+
+    def second() -> None:
+        clock.write_text("2")
+        with ExitStack() as until_end:
+
+            def third() -> None:
+                clock.write_text("3")
+                load(mine)
+                clock.write_text("2")
+                until_end.enter_context(at("after-write", raising(Killed)))
+
+            until_end.enter_context(suppress(Killed))
+            until_end.enter_context(at("between-commits", third))
+            load(replace(mine, redo=True))
+        clock.write_text("1")
+
+    clock.write_text("1")
+    with at("between-commits", second):
+        load(mine)
+    assert sorted([*held.rows, *held.rejected]) == [*range(10)]
+
+
+def test_broken_rows_that_stay_in_the_table_are_counted_with_the_rejected(load: Load, job: Job, held: Records) -> None:
+    """Where a quarantine does not take what does not decode."""
+    aside = Quarantine(held.aside, 1, ("transform",))
+    assert load(replace(job(0, 10, transform="shop:broken"), quarantine=aside)).observed.errors == 10
+    assert load(replace(job(10, 20, seq=1, transform="shop:old"), quarantine=aside)).observed.errors == 2
+
+
 def test_a_load_that_was_rolled_back_is_not_on_top_of_another(
     sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records
 ) -> None:
@@ -274,6 +360,9 @@ def test_beyond_the_budget_nothing_is_committed(sink: SinkUnderTest, load: Load,
         load(wanted)
     assert (sink.commits(table), held.rejected) == (commits, [])
     load(job(0, 10, seq=1, transform="shop:old", budget=0.3))
+    load(job(0, 10, seq=2, transform="shop:old", budget=0))
+    with pytest.raises(BudgetExceeded, match="10 of 10 offsets of batch 3 are rejected, 3 of them again"):
+        load(job(0, 10, seq=3, transform="shop:broken", budget=0.6))
 
 
 @either_sink
@@ -348,24 +437,49 @@ def test_a_record_that_does_not_fit_the_table_is_rejected_where_the_contract_say
     load(job(0, 4, transform="typed:narrow"))
     contract = Contract(types="quarantine", missing="quarantine")
     receipt = load(replace(job(4, 20, seq=1, transform="typed:wide"), contract=contract)).receipt
-    assert (receipt.write.columns, receipt.write.quarantined) == ((), 8)
+    assert (receipt.write.columns, receipt.write.quarantined) == ((), 9)
     assert {row["_kafka_offset"]: (row["rejected_by"], row["reason"]) for row in sink.rows(held.aside)} == {
-        10: ("contract", "1.26 does not fit amount decimal(2,1)"),
-        11: ("contract", "5000000000.00 does not fit amount decimal(2,1)"),
-        12: ("contract", "NaN does not fit id int"),
-        13: ("contract", "1.5 does not fit id int"),
-        14: ("contract", "1.0E300 does not fit ratio float"),
-        15: ("contract", "1.0E-300 does not fit ratio float"),
-        16: ("contract", "3000000000 does not fit n int"),
+        10: ("contract", "amount does not fit decimal(2,1)"),
+        11: ("contract", "amount does not fit decimal(2,1)"),
+        12: ("contract", "id does not fit int"),
+        13: ("contract", "id does not fit int"),
+        14: ("contract", "ratio does not fit float"),
+        15: ("contract", "ratio does not fit float"),
+        16: ("contract", "n does not fit int"),
         17: ("contract", "no value of kind, which the table requires"),
+        18: ("contract", "k does not fit bigint"),
     }
-    assert held.rows == [*range(10), 18, 19]
+    assert held.rows == [*range(10), 19]
     for seq, transform in enumerate(("without", "constant"), 2):
         load(replace(job(4, 8, seq=seq, transform=f"typed:{transform}"), contract=contract))
-        assert (held.rows, held.rejected) == ([*range(4), 8, 9, 18, 19], [4, 5, 6, 7, *range(10, 18)])
+        assert (held.rows, held.rejected) == ([*range(4), 8, 9, 19], [4, 5, 6, 7, *range(10, 19)])
     with at("between-commits", lambda: load(job(8, 12, seq=5, transform="typed:narrow"))):
         load(replace(job(8, 20, seq=4, transform="typed:wide"), contract=contract))
-    assert (held.rows, held.rejected) == ([*range(4), 8, 9, 18, 19], [4, 5, 6, 7, *range(10, 18)])
+    assert (held.rows, held.rejected) == ([*range(4), 8, 9, 19], [4, 5, 6, 7, *range(10, 19)])
+
+
+def test_a_column_that_others_widen_meanwhile_takes_what_was_rejected_by_the_next_load(
+    spark: SparkSession, load: Load, job: Job, table: str, held: Records
+) -> None:
+    """What is rejected was decided; its try that was refused left nothing to reject."""
+    spark.sql(f"CREATE TABLE {table} ({HELD.replace(' NOT NULL', '')}) USING iceberg")
+    spark.sql(f"ALTER TABLE {table} ADD COLUMNS (_kafka_topic STRING, _kafka_partition INT, _kafka_offset BIGINT)")
+    load(job(0, 4, transform="typed:narrow"))
+
+    def widen() -> None:
+        spark.sql(f"ALTER TABLE {table} ALTER COLUMN n TYPE BIGINT")
+        load(job(20, 22, seq=9, transform="typed:narrow"))
+
+    with at("between-commits", widen):
+        load(replace(job(4, 8, seq=1, transform="typed:constant"), contract=Contract(types="quarantine")))
+    assert (held.rows, held.rejected) == ([0, 1, 2, 3, 20, 21], [4, 5, 6, 7])
+
+
+@pytest.mark.usefixtures("typed")
+def test_the_record_that_breaks_a_load_is_named_and_none_that_is_rejected(load: Load, job: Job) -> None:
+    load(job(0, 4, transform="typed:narrow"))
+    with pytest.raises(SparkJobFailed, match="the first such record is orders-0 at offset 8"):
+        load(replace(job(4, 10, seq=1, transform="typed:fails"), contract=Contract(types="quarantine")))
 
 
 @pytest.mark.usefixtures("typed")
@@ -407,6 +521,14 @@ def test_a_quarantine_is_of_one_table_and_is_made_again_where_it_was_dropped(
     spark.sql(f"DROP TABLE {held.aside}")
     load(job(0, 10, seq=1, transform="shop:old"))
     assert held.rejected == sorted(FOURS)
+    with pytest.raises(SinkMisfit, match="is a quarantine, and takes no rows"):
+        load(replace(job(0, 10, transform="shop:new"), table=held.aside, quarantine=None))
+    spark.sql(f"ALTER TABLE {held.aside} RENAME COLUMN attempt TO tried")
+    with pytest.raises(SinkMisfit, match="has no column attempt"):
+        load(job(10, 12, seq=2, transform="shop:new"))
+    with pytest.raises(SinkMisfit, match="has no column attempt"):
+        IcebergReader().rejections(held.aside)
+    assert held.rows == [1, 2, 3, 5, 6, 7, 9]
 
 
 class Killed(BaseException):

@@ -6,6 +6,7 @@ import json
 import os
 import re
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,11 +15,14 @@ from unittest import mock
 import pytest
 from typer.testing import CliRunner
 
+from tests.records import write_of
 from tidegate.cli import check, commands
 from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
 from tidegate.cli.shared import the_pipeline
 from tidegate.core.config.layout import Layout
 from tidegate.core.model.errors import ConfigError, PlatformError, RequestError
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.receipt import Receipt
 from tidegate.pipelines import load_pipeline, pipelines_of, spark_jobs_of
 from tidegate.testing.fakes import FakeReader, MemoryStore
 
@@ -207,6 +211,10 @@ def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypa
     assert "table lake.a.new belongs to pipeline old, not to new" in checked(project, 1)
     sink.owners, sink.laid_out = frozenset({"new"}), Layout(partition_by=("days(at)",))
     assert "run ALTER TABLE lake.a.new DROP PARTITION FIELD days(at)" in checked(project, 0).replace("\n", " ")
+    sink.found = [Receipt(replace(write_of("new", 1, "r", (OffsetRange("t", 0, 0, 9),)), quarantined=3), 1, 1, rows=6)]
+    assert "new: its loads have rejected 3 records that its file has no quarantine for" in checked(project, 0).replace(
+        "\n", " "
+    )
     sink.away = True
     assert "table lake.a.new was not checked" in checked(project, 0)
     assert "columns were not checked: no Spark is known" in checked(project, 0)

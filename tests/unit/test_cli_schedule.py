@@ -319,6 +319,14 @@ def test_the_history_counts_rejected_records_beside_rows(remote: FakeRemote) -> 
     assert "1,234 rejected" in run("ledger", "show", "p").stdout
 
 
+def test_verify_names_the_quarantine_that_a_file_lacks(remote: FakeRemote) -> None:
+    """Without it, what its loads have rejected is looked for nowhere."""
+    MISCOUNTED(remote)
+    (first,) = remote.sink.found
+    remote.sink.found[:] = [replace(first, write=replace(first.write, quarantined=2))]
+    assert "has no quarantine for them" in run("ledger", "verify", "p").stdout.replace("\n", " ")
+
+
 def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is shown without a word on the table."""
     silent = threading.Event()

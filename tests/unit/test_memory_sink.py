@@ -194,11 +194,14 @@ def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: Me
         return {(one.attempt, one.offset) for one in found}
 
     first = put(sink, job, 1)
+    again = Frame({"_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": 2})
+    assert sink.held_aside(cast("DataFrame", again), job) == 0
     mine = replace(first, write=replace(first.write, quarantined=1))
     assert sink.sweep(mine, job) == job.load.ranges
     for attempt in ("a", "dead", "a"):
         set_aside(attempt, 2)
     set_aside("beyond", 7)
+    assert sink.held_aside(cast("DataFrame", again), job) == 1
     assert sink.sweep(mine, job) == ()
     assert held() == {("a", 2), ("beyond", 7)}
     later = replace(first.write, attempt="later", load=replace(first.write.load, ranges=(at(1, 3),)))

@@ -19,14 +19,15 @@ from tidegate.core.audit.quarantine import judge_quarantine
 from tidegate.core.config.checks import table_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Quarantine
-from tidegate.core.model.errors import ConfigError, RequestError
+from tidegate.core.model.errors import ConfigError, RequestError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Receipt
-from tidegate.core.state.rejection import Rejection
+from tidegate.core.state.rejection import COLUMNS, Rejection, check_quarantine
 from tidegate.pipelines import load_pipeline
-from tidegate.testing.fakes import FakeReader
+from tidegate.sinks.iceberg.summary import quarantine_of
+from tidegate.testing.fakes import FakeReader, MemoryStore
 
 FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
 
@@ -51,15 +52,24 @@ def test_a_record_counts_where_the_load_that_set_it_aside_is_what_the_table_hold
     assert judge_quarantine([], []).ranges == ()
 
 
+def test_below_the_cursor_a_record_of_an_expired_receipt_counts_once() -> None:
+    """Somebody has expired the snapshots of all loads but one; no load sets aside what is beyond, or twice."""
+    there = [rejected(2, "x"), rejected(2, "y"), rejected(11, "x"), rejected(12, "b"), rejected(25, "x"), rejected(31, "x")]
+    found = judge_quarantine(there, [receipt(2, "b", (10, 20))], {TopicPartition("t", 0): 30})
+    assert ([one.offset for one in found.rejected], found.left) == ([2, 12, 25], 3)
+    none = judge_quarantine([rejected(2, partition=1)], [], {TopicPartition("t", 1): 3})
+    assert (none.records, none.left) == (1, 0)
+
+
 def test_what_the_log_does_not_hold_cannot_be_replayed() -> None:
     """Its offsets have expired, or mean records of a topic that was created again, or its partition is gone."""
     receipts = [receipt(1, "a", (0, 10)), receipt(2, "b", (0, 10), partition=1)]
     there = [rejected(3), rejected(4), rejected(6), rejected(5, "b", partition=1)]
     tp = TopicPartition("t", 0)
-    found = judge_quarantine(there, receipts, Watermarks({tp: 4}, {tp: 20}))
+    found = judge_quarantine(there, receipts, log=Watermarks({tp: 4}, {tp: 20}))
     assert (found.records, found.gone, found.ranges) == (4, 2, (OffsetRange("t", 0, 4, 7),))
     of_former = [replace(r, write=replace(r.write, load=replace(r.load, topic_ids={"t": "old"}))) for r in receipts]
-    found = judge_quarantine(there, of_former, Watermarks({tp: 0}, {tp: 20}, {"t": "new"}))
+    found = judge_quarantine(there, of_former, log=Watermarks({tp: 0}, {tp: 20}, {"t": "new"}))
     assert (found.records, found.gone, found.ranges) == (4, 4, ())
 
 
@@ -79,6 +89,22 @@ def test_rows_and_rejected_records_are_counted_together_against_a_receipt() -> N
     rows = {"all": [*range(10)], "lost": [*range(9)], "doubled": [*range(10), 4]}
     verified = {name: verify(marks, {tp: range(10)}, {tp: sorted(of)}, receipts) for name, of in rows.items()}
     assert {name: found.holds for name, found in verified.items()} == {"all": True, "lost": False, "doubled": False}
+
+
+def test_a_table_is_a_quarantine_by_its_property_and_its_columns() -> None:
+    """Of one table, where it has to be that one's."""
+    mine = ["tidegate.quarantine-of.lake.a.b"]
+    assert quarantine_of(["tidegate.owner.p", *mine]) == ["lake.a.b"]
+    check_quarantine("q", ["lake.a.b"], COLUMNS)
+    check_quarantine("q", ["lake.a.b"], COLUMNS, "lake.a.b")
+    for of, columns, table, told in (
+        ([], COLUMNS, None, "table q is no quarantine"),
+        ([], COLUMNS, "lake.a.b", "is no quarantine, and cannot be that of lake.a.b"),
+        (["lake.a.c"], COLUMNS, "lake.a.b", "is the quarantine of lake.a.c, and cannot be"),
+        (["lake.a.b"], COLUMNS[:-1], "lake.a.b", "the quarantine q has no column added_at"),
+    ):
+        with pytest.raises(SinkMisfit, match=told):
+            check_quarantine("q", of, columns, table)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +186,7 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     brokers = SimpleNamespace(
         match_topics=lambda _: ["t"], watermarks=lambda *_, **__: Watermarks(earliest, {TopicPartition("t", 0): 20})
     )
-    remote = SimpleNamespace(reader=lambda _: sink, brokers=lambda _: brokers)
+    remote = SimpleNamespace(reader=lambda _: sink, brokers=lambda _: brokers, store=MemoryStore())
     monkeypatch.setattr(quarantine, "open_remote", lambda _: nullcontext(remote))
 
     def run(*arguments: str) -> str:

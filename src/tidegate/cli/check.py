@@ -13,6 +13,7 @@ import typer
 
 from tidegate.beside import Stated, load_beside, loaded, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of, print_json
+from tidegate.core.audit.quarantine import judge_quarantine, not_found
 from tidegate.core.config.checks import ineffective
 from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import DEFAULT_POOL
@@ -163,6 +164,7 @@ def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
             err.print(f"{pipeline.name}: {fault}", style="red", markup=False)
         else:
             tell_layout(pipeline, remote)
+            tell_quarantine(pipeline, remote)
     return takes
 
 
@@ -172,6 +174,21 @@ def tell_layout(pipeline: Pipeline, remote: Remote) -> None:
     held = in_time(lambda: remote.reader(pipeline).layout(table))
     for change in [] if held is None else pipeline.sink.layout.changes(held, table):
         text = f"table {table} is laid out otherwise than the file says; for files that are written later, run {change}"
+        err.print(f"{pipeline.name}: {text}", style="yellow", markup=False)
+
+
+def tell_quarantine(pipeline: Pipeline, remote: Remote) -> None:
+    """Print that loads have rejected records which the quarantine of the file does not hold."""
+    reader, named = remote.reader(pipeline), pipeline.quarantine_table
+
+    def left() -> int:
+        receipts = reader.history(pipeline.sink.table).receipts(pipeline.name)
+        there = reader.rejections(named) if named and any(r.write.quarantined for r in receipts) else ()
+        return not_found(receipts, judge_quarantine(there, receipts).records)
+
+    if n := in_time(left):
+        where = f"{named} does not hold" if named else "its file has no quarantine for"
+        text = f"its loads have rejected {n:,} records that {where}: name the one that holds them, or replay these batches"
         err.print(f"{pipeline.name}: {text}", style="yellow", markup=False)
 
 

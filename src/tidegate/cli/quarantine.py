@@ -24,6 +24,7 @@ from tidegate.cli.shared import (
 )
 from tidegate.core.audit.quarantine import QuarantineView, held_of, view_quarantine
 from tidegate.core.model.errors import RequestError
+from tidegate.core.state.ledger import Ledger
 
 app = typer.Typer()
 
@@ -46,18 +47,21 @@ def quarantine(
     with open_remote(project) as remote, show_progress() as progress:
         progress("reading the quarantine", 0, None)
         held = partial(held_of, brokers=remote.brokers(this), isolation_level=this.source.isolation_level)
-        sink = remote.reader(this)
-        view = view_quarantine(this.name, this.sink.table, this.quarantine_table, sink, held, reasons=most)
+        ledger, sink = Ledger(remote.store, this.name), remote.reader(this)
+        committed = ledger.cursor().at.offsets if ledger.listing().has_cursor else {}
+        view = view_quarantine(this.name, this.sink.table, this.quarantine_table, sink, held, committed=committed, reasons=most)
     if as_json:
         print_json(asdict(view))
         return
     out.print(f"{view.records:,} records are in {view.table}", markup=False)
     if view.left:
-        out.print(f"{view.left:,} more are of loads that did not commit, or have yet to; the next try removes them")
+        out.print(f"{view.left:,} more do not count: their loads were killed, have yet to commit, or were replaced since")
     if view.gone:
         out.print(f"{view.gone:,} of them are not in the log any more: no replay reads them, only {view.table}", markup=False)
     if view.reasons:
         _print_reasons(view)
+    if view.more:
+        out.print(f"{view.more:,} more reasons are not shown")
     if view.replay is not None:
         out.print(f"once they can be loaded: {view.replay}", markup=False)
 

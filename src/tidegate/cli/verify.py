@@ -139,7 +139,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         return verify(
             committed,
             log,
-            _origins(this, receipts),
+            _origins(this, receipts, cursor.at.offsets),
             receipts,
             retained=watermarks.earliest,
             in_flight=in_flight,
@@ -153,13 +153,15 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         )
 
 
-def _origins(this: Pipeline, receipts: Sequence[Receipt]) -> Mapping[TopicPartition, Sequence[int]]:
+def _origins(
+    this: Pipeline, receipts: Sequence[Receipt], committed: Mapping[TopicPartition, int]
+) -> Mapping[TopicPartition, Sequence[int]]:
     """The offset of every row, and of every record in quarantine that counts: each is in one of the two."""
     from tidegate.sinks.iceberg.history import IcebergReader, read_origins  # noqa: PLC0415
 
     rows = read_origins(this.sink.table)
     there = IcebergReader().rejections(this.quarantine_table) if this.quarantine_table else ()
-    aside = judge_quarantine(there, receipts)
+    aside = judge_quarantine(there, receipts, committed)
     for one in aside.rejected:
         rows.setdefault(one.topic_partition, array("q")).append(one.offset)
     return rows
@@ -181,6 +183,11 @@ def _print_verification(
         out.print(f"since the last load, column {change}", style="yellow", markup=False)
     if verification.holds:
         out.print("[green]the table holds what was committed, exactly once[/]")
+    elif this.quarantine_table is None and any(m.receipt.write.quarantined for m in verification.miscounts):
+        out.print(
+            "[red]the table does not hold what was committed[/]: its loads have rejected records, and the file has no "
+            "quarantine for them; name it again, or replay the batches that are named"
+        )
     else:
         out.print(
             f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {this.name}`, "

@@ -58,9 +58,11 @@ def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Coll
                 column=path,
             )
         if of.simpleString().startswith(tuple(unknown)):
+            cast = f'cast it to another type, such as F.col("{path}").cast("string")'
+            is_variant = of.simpleString() == "variant"
             raise TransformError(
                 f"transform {transform} makes {path} a {of.simpleString()}, which the table cannot hold",
-                fix=f'Cast it to another type, such as F.col("{path}").cast("string")',
+                fix=f"Set sink.format_version to 3, or {cast}" if is_variant else f"{cast[0].upper()}{cast[1:]}",
                 transform=transform,
                 column=path,
             )
@@ -225,7 +227,7 @@ def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: K
     reasons = []
     for one in _differences(held, made, kept_as):
         if one.held is not None and one.made is not None and _is_judged(one, contract):
-            value, text = F.col(one.sql), f" does not fit {one.name} {sql_type(one.held)}"
+            value = F.col(one.sql)
             cast = value.try_cast(one.held)
             fits = cast.isNotNull()
             if isinstance(one.held, (FloatType, DoubleType)):
@@ -233,7 +235,10 @@ def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: K
                 fits &= is_same & ((cast != 0) | (value == 0))
             else:
                 fits &= cast.try_cast(one.made).eqNullSafe(value)
-            reasons.append(F.when(value.isNotNull() & ~fits, F.concat(value.cast("string"), F.lit(text))))
+                if isinstance(one.made, (FloatType, DoubleType)):  # which casts of the least that is too great make fit
+                    fits &= value < float(2**63)
+            # without the value, which the record has: or each would be a reason of its own
+            reasons.append(F.when(value.isNotNull() & ~fits, F.lit(f"{one.name} does not fit {sql_type(one.held)}")))
     names = {name.lower() for name in made.names}
     for f in held.fields if contract.missing == "quarantine" else ():
         if not f.nullable and f.name not in ORIGIN_COLUMNS:

@@ -120,6 +120,9 @@ class SinkWriter(Protocol):
         Those of the job's ranges that it holds under this attempt are replaced; others stay. `prepare` has accepted it.
         """
 
+    def held_aside(self, origins: DataFrame, job: LoadJob) -> int:
+        """How many of these records, each once, the job's quarantine holds already, whichever load has set them aside."""
+
     def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """Remove from quarantine what the rows of a load that landed have replaced: what counts no more in its ranges.
 

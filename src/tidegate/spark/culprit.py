@@ -100,7 +100,7 @@ def _as_stored(rows: DataFrame, schema: StructType, uuids: set[str]) -> DataFram
     for name in rows.columns:
         column = F.col(f"`{name}`")
         if (field := fields.get(name)) is not None:
-            column = column.cast(field.dataType)
+            column = column.try_cast(field.dataType)  # as `fitted` does: what does not fit is rejected, or refused before
             refused = F.lit(False) if field.nullable else column.isNull()
             if name in uuids:
                 refused |= ~F.coalesce(column.rlike(UUID), F.lit(True))

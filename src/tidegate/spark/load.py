@@ -29,6 +29,7 @@ from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.load.lookup import Lookup
+from tidegate.core.model.columns import OFFSET, ORIGIN_COLUMNS
 from tidegate.core.model.errors import (
     ReceiptMismatch,
     RequestError,
@@ -46,7 +47,7 @@ from tidegate.failpoints import reach
 from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks import sink_of
-from tidegate.sinks.identity import identity_of, inside
+from tidegate.sinks.identity import ByOrigin, identity_of, inside
 from tidegate.sinks.port import Phases, Prepared, SinkWriter
 from tidegate.spark.culprit import with_record
 from tidegate.spark.errors import known, translated
@@ -57,6 +58,8 @@ from tidegate.spark.settings import age_s
 from tidegate.spark.tally import Tally
 from tidegate.spark.transforms import Transform, find_transform
 
+FEW_PLACES = 1000
+"""Rejected records of which it is asked whether the table has them: what decides otherwise each time does so soon."""
 log = logging.getLogger(__name__)
 
 RECEIPT = "reading the receipt of the commit"
@@ -126,7 +129,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
                 lookup = sink.lookup(job)
             landed = lookup.landed
             current = landed and landed.covers(job.load.ranges) and landed.write.version == write.version
-            if landed and current and not job.redo and work.settles(sink, landed):
+            if landed and current and not job.redo and work.settles(sink, landed, lookup):
                 return _landed_before(spark, sink, landed, job, phases)
             if job.refused is not None:
                 raise TidegateError.from_dict(job.refused)
@@ -143,7 +146,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
             except Exception as error:
                 meaning = error if isinstance(error, TidegateError) else known(error)
                 late = _landed_unanswered(sink, job, write, meaning)
-                if late is not None and work.settles(sink, late):
+                if late is not None and work.settles(sink, late, lookup):
                     return _landed_before(spark, sink, late, job, phases)
                 if tries == TRIES or not isinstance(meaning, SinkConflict):
                     raise
@@ -151,7 +154,7 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
         reach("after-write")
 
         with phases("receipt", RECEIPT):
-            if not work.settles(sink, receipt):
+            if not work.settles(sink, receipt, lookup):
                 raise ReceiptMismatch(
                     f"quarantine {job.quarantined} does not hold what {job.load.named} has set aside",
                     fix="Clear the load task and the tasks after it: the load replaces the whole range",
@@ -189,6 +192,7 @@ class _Work:
     def __init__(self, spark: SparkSession, job: LoadJob, transform: Transform) -> None:
         self._spark, self._job, self._transform, self._identity = spark, job, transform, identity_of(job)
         self._rejected: Rejected | None = None
+        self._attempt = ""
 
     def _plan(self) -> None:
         # An observation belongs to one execution: after a refused write, the next try needs new ones.
@@ -229,33 +233,55 @@ class _Work:
         if self._rejected is None and self.marks:
             with phases("aside", "looking for records that the load rejects"):
                 # apart from the rows to write, whose records are counted: an observation belongs to one execution
-                rows = self._made_of(_records(self._spark, self._job, self._job.load.ranges))
-                self._rejected = Rejected.of(self._identity.marked(rows), self.marks)
-                self._rejected.check(self._job)
-                self._add(sink, write, self._job.load.ranges)
+                self._rejected, self._attempt = self._look(), write.attempt
+                self._rejected.check(self._job, partial(sink.held_aside, job=self._job))
+                self._add(sink, self._rejected, write, self._job.load.ranges)
             reach("between-commits")
         return self._rejected.count if self._rejected else 0
 
-    def _add(self, sink: SinkWriter, write: Write, ranges: tuple[OffsetRange, ...]) -> None:
-        if self._rejected and self._rejected.count:
+    def _look(self, within: tuple[OffsetRange, ...] | None = None) -> Rejected:
+        rows = self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
+        return Rejected.of(rows if within is None else rows.where(inside(within)), self.marks)
+
+    def _add(self, sink: SinkWriter, rejected: Rejected, write: Write, ranges: tuple[OffsetRange, ...]) -> None:
+        if rejected.count:
             part = replace(self._job, load=replace(self._job.load, ranges=ranges))
             of_part = _records(self._spark, self._job, self._job.load.ranges).where(inside(ranges))
-            sink.set_aside(self._rejected.records(of_part, write), self._identity, part, write.attempt)
+            sink.set_aside(rejected.records(of_part, write), self._identity, part, write.attempt)
 
-    def settles(self, sink: SinkWriter, receipt: Receipt) -> bool:
+    def settles(self, sink: SinkWriter, receipt: Receipt, lookup: Lookup) -> bool:
         """Make quarantine hold what a load that landed has set aside, and nothing that older loads of its ranges have.
 
         It lacks some where another attempt at the same load has landed first, and has swept what was not in the table yet.
-        False where they are lost with the process that rejected them, and the load has to be done again: unless other loads are
-        on top of it, which that would replace.
+        False where they are lost with the process that rejected them, and the load has to be done again. Where other loads are
+        on top of it, which that would replace, what is left of it is looked at again.
+
+        Raises:
+            ReceiptMismatch: by that look, records of the table are rejected.
         """
         if self._job.quarantine is None:
             return True
         missing = sink.sweep(receipt, self._job)
-        if missing and self._rejected is not None:
-            self._add(sink, receipt.write, missing)
+        if missing and self._rejected is not None and self._attempt == receipt.write.attempt:
+            self._add(sink, self._rejected, receipt.write, missing)
             missing = sink.sweep(receipt, self._job)
+        elif missing and missing != merged(receipt.load.ranges):
+            self.prepare(sink, lookup)
+            self._look_again(sink, receipt, missing)
         return missing != merged(receipt.load.ranges)
+
+    def _look_again(self, sink: SinkWriter, receipt: Receipt, missing: tuple[OffsetRange, ...]) -> None:
+        found = self._look(missing) if self.marks else None
+        origins = [] if found is None else found.origins.select(*ORIGIN_COLUMNS).collect()
+        places = merged(OffsetRange(topic, partition, offset, offset + 1) for topic, partition, offset in origins)
+        if found is None or (places and sink.count_of(receipt, ByOrigin(places[:FEW_PLACES]), OFFSET)):
+            named = some(map(str, missing))
+            raise ReceiptMismatch(
+                f"records of {self._job.load.named} that were rejected are in no table any more, and are not rejected again",
+                fix=f"Replay {named}: nothing was written",
+                table=self._job.table,
+            )
+        self._add(sink, found, receipt.write, missing)
 
     def rows(self, prepared: Prepared) -> DataFrame:
         """The rows to write into a table, for one execution."""
@@ -273,20 +299,21 @@ class _Work:
         return (self.read,) if self._job.load.dedupe is None else (self.read, self.kept)
 
     def errors(self, sink: SinkWriter, receipt: Receipt) -> int | None:
-        """How many of the committed rows have an error, once it is executed, or how many records are in quarantine instead.
+        """How many of the committed rows have an error, once it is executed, and how many records are in quarantine instead.
 
-        None where the rows have no such column.
+        None where there is neither such a column nor a quarantine.
 
         What was observed is believed where it is of as many rows as were committed. Otherwise the sink counts.
         """
-        if self._job.quarantine is not None or not self._has_errors:
-            return receipt.write.quarantined
+        aside = receipt.write.quarantined
+        if not self._has_errors:
+            return aside
         observed: Mapping[str, int] = {}
         with suppress(Exception):  # as in `Tally.counts`
             observed = self.written.get
         if observed.get("rows") == receipt.rows:
-            return observed["errors"]
-        return sink.count_of(receipt, self._identity, ERROR)
+            return observed["errors"] + (aside or 0)
+        return sink.count_of(receipt, self._identity, ERROR) + (aside or 0)
 
     def seen(self) -> Mapping[str, Any]:
         """How many records it read, under `rows`, and their `bytes`, once it is executed; under `kept` those without repeats.

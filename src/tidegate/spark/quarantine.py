@@ -8,6 +8,7 @@ commits, and why no kill between them loses a record, or leaves two copies.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame
@@ -84,7 +85,8 @@ class Marks:
     @property
     def _by(self) -> Column:
         """What has rejected a row; null where nothing has."""
-        return F.coalesce(*(F.when(reason.isNotNull(), F.lit(by)) for by, reason in self._reasons.items()))
+        # of what a try before has rejected, none may be left: others have changed the table
+        return F.coalesce(*(F.when(reason.isNotNull(), F.lit(by)) for by, reason in self._reasons.items()), F.lit(None))
 
     def kept(self, rows: DataFrame, rejected: Rejected) -> DataFrame:
         """The rows of the records that are not rejected, with the table's columns.
@@ -133,21 +135,28 @@ class Rejected:
         said = {"transform": write.transform, "load": load_of(write.load), "attempt": write.attempt}
         return aside.withColumns({**{name: F.lit(value) for name, value in said.items()}, "added_at": F.current_timestamp()})
 
-    def check(self, job: LoadJob) -> None:
+    def check(self, job: LoadJob, held: Callable[[DataFrame], int]) -> None:
         """Refuse more than the budget of the job allows.
+
+        Those that are in quarantine already are no news: a replay whose transform has been corrected for some of them may keep
+        the others. `held` counts them.
 
         Raises:
             BudgetExceeded: the commonest reasons are named, each with an offset.
         """
         offsets = total_count(job.load.ranges)
-        if job.quarantine is None or self.count <= job.quarantine.budget * offsets:
+        if job.quarantine is None or self.count / offsets <= job.quarantine.budget:
+            return
+        before = held(self.origins)
+        if (self.count - before) / offsets <= job.quarantine.budget:
             return
         place = F.min(F.struct(*ORIGIN_COLUMNS)).alias("place")
         grouped = self.origins.groupBy("reason").agg(F.count(F.lit(1)).alias("n"), place)
         commonest = grouped.orderBy(F.desc("n"), "reason").limit(SHOWN).collect()
         reasons = (f"{n} times {reason} (first at offset {at[2]} of {at[0]}-{at[1]})" for reason, n, at in commonest)
         raise BudgetExceeded(
-            f"{self.count} of {offsets} offsets of {job.load.named} are rejected, and quarantine.budget allows "
+            f"{self.count} of {offsets} offsets of {job.load.named} are rejected"
+            f"{f', {before} of them again' if before else ''}, and quarantine.budget allows "
             f"{job.quarantine.budget * 100:g} %: {'; '.join(reasons)}",
             fix="No row was written. Correct the transform or the sender, or raise the budget; then clear the load task and "
             "the tasks after it",

@@ -155,6 +155,11 @@ class MemorySink:
         held = tuple(row for row in aside.rows if row["attempt"] != attempt or not _is_of(row, mine))
         aside.commit({}, (*held, *new), made=len(new))
 
+    def held_aside(self, origins: DataFrame, job: LoadJob) -> int:
+        """As the port."""
+        held = {tuple(row[name] for name in ORIGIN) for row in self._quarantine(job).rows}
+        return sum(tuple(row[name] for name in ORIGIN) in held for row in origins.collect())
+
     def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """As the port."""
         aside, attempt = self._quarantine(job), receipt.write.attempt

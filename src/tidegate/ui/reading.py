@@ -281,11 +281,10 @@ class PageSource:
         def held(topics: frozenset[str]) -> Watermarks:
             return self._kafka.ask(of.connection, partial(held_of, topics, isolation_level=of.isolation_level))
 
-        sink = reader_of(of.sink)
-        found = self._quarantines.get(
-            (of.pipeline, of.connection, table),
-            lambda: view_quarantine(of.pipeline, of.table, table, sink, held, reasons=REASONS, most=MOST_REJECTED),
-        )
+        sink, cursor = reader_of(of.sink), _state(of.pipeline).known_cursor
+        committed = {} if cursor is None else cursor.at.offsets
+        read = partial(view_quarantine, of.pipeline, of.table, table, sink, held, reasons=REASONS, most=MOST_REJECTED)
+        found = self._quarantines.get((of.pipeline, of.connection, table), lambda: read(committed=committed))
         return QuarantineAnswer(quarantine=found.value, **_heard(found) | {"at_ms": found.at_ms})
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:

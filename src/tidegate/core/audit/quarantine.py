@@ -1,14 +1,15 @@
 """What of a quarantine counts, and which replay would empty it: the rejected records, judged by the receipts of their table.
 
-A record counts as rejected where the load that set it aside is the one that the table holds of its offset. Any other is left of
-a load that was killed, or has yet to commit, and is removed by the next try.
+A record counts as rejected where the load that set it aside is the one that the table holds of its offset. Where no receipt is
+kept of that offset, since somebody has expired snapshots, and the cursor is past it, one record of it counts. Any other is left
+of a load that was killed, has yet to commit, or was replaced.
 """
 
 from __future__ import annotations
 
 import shlex
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
@@ -37,9 +38,9 @@ class Reason:
 class Quarantined:
     """What is in quarantine.
 
-    `rejected` are the records that count, sorted, for these `reasons`, the commonest first. `left` is how many are of loads
-    that were killed, or have not committed yet. `gone` is how many of those that count the log does not hold any more, and
-    `ranges` hold all others, one of a partition.
+    `rejected` are the records that count, sorted, for these `reasons`, the commonest first. `left` is how many do not: their
+    loads were killed, have not committed yet, or were replaced. `gone` is how many of those that count the log does not hold
+    any more, and `ranges` hold all others, one of a partition.
     """
 
     rejected: tuple[Rejection, ...]
@@ -55,13 +56,17 @@ class Quarantined:
 
 
 def judge_quarantine(
-    rejections: Iterable[Rejection], receipts: Sequence[Receipt], log: Watermarks | None = None
+    rejections: Iterable[Rejection],
+    receipts: Sequence[Receipt],
+    committed: Mapping[TopicPartition, int] | None = None,
+    log: Watermarks | None = None,
 ) -> Quarantined:
     """What of the records in a quarantine counts, by the receipts of a pipeline, oldest commit first, replays too.
 
-    Records of partitions that it has not loaded are another pipeline's, which shares the table. `log` is what the brokers hold
-    of its topics; None: every record.
+    `committed` are the offsets of its cursor; None: all receipts are kept. Records of partitions that it has not loaded are
+    another pipeline's, which shares the table. `log` is what the brokers hold of its topics; None: every record.
     """
+    committed = committed or {}
     loaded: dict[TopicPartition, list[tuple[int, int, str, bool]]] = {}
     for receipt, ranges in live(receipts):
         former = {} if log is None else other_topics(receipt.load.topic_ids, log.topic_ids)
@@ -70,16 +75,23 @@ def judge_quarantine(
             loaded.setdefault(r.topic_partition, []).append(known)
     for loads in loaded.values():
         loads.sort()
-    counted, left, gone = [], 0, 0
+    counted: list[Rejection] = []
+    left, gone = 0, 0
     by_reason: dict[tuple[str, str], list[Rejection]] = {}
     by_partition: dict[TopicPartition, list[int]] = {}
     for one in sorted(rejections):
         tp = one.topic_partition
-        if tp not in loaded:
+        if tp not in loaded and tp not in committed:
             continue
-        at = bisect_right(loaded[tp], one.offset, key=lambda load: load[0]) - 1
-        _, until, attempt, is_former = loaded[tp][max(at, 0)]
-        if at < 0 or one.offset >= until or attempt != one.attempt:
+        of_partition = loaded.get(tp, [])
+        at = bisect_right(of_partition, one.offset, key=lambda load: load[0]) - 1
+        _, until, attempt, is_former = of_partition[at] if at >= 0 else (0, 0, "", False)
+        if one.offset >= until:  # no receipt is kept of it
+            is_former, is_twice = False, bool(counted) and counted[-1][:3] == one[:3]
+            counts = one.offset < committed.get(tp, 0) and not is_twice
+        else:
+            counts = attempt == one.attempt
+        if not counts:
             left += 1
             continue
         counted.append(one)
@@ -101,12 +113,17 @@ def judge_quarantine(
     )
 
 
+def not_found(receipts: Sequence[Receipt], found: int) -> int:
+    """How many records were rejected by loads that the table still holds, where a quarantine holds none of them; else 0."""
+    return 0 if found else sum(receipt.write.quarantined or 0 for receipt, ranges in live(receipts) if ranges)
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReasonView:
     """Records in quarantine that have one reason; its fields are its JSON.
 
     Attributes:
-        reason: why they were rejected.
+        reason: why they were rejected, without what cannot be printed.
         rejected_by: `decode`, `contract` or `transform`.
         records: how many they are.
         first: the first of them: topic, partition and offset.
@@ -129,9 +146,10 @@ class QuarantineView:
     Attributes:
         table: the quarantine.
         records: how many records count as rejected.
-        left: how many more are of loads that did not commit, or have yet to.
+        left: how many more do not count: their loads were killed, have yet to commit, or were replaced.
         gone: how many of `records` are not in the log any more, so that no replay reads them.
         reasons: the commonest first.
+        more: how many reasons there are beside these.
         replay: the command that loads them again; None where the log holds none of them.
     """
 
@@ -141,6 +159,7 @@ class QuarantineView:
     left: int
     gone: int
     reasons: tuple[ReasonView, ...]
+    more: int
     replay: str | None
 
 
@@ -151,12 +170,14 @@ def view_quarantine(
     sink: SinkReader,
     log: Callable[[frozenset[str]], Watermarks],
     *,
+    committed: Mapping[TopicPartition, int],
     reasons: int,
     most: int | None = None,
 ) -> QuarantineView:
     """What is in the quarantine of a table that the pipeline loads, with the commonest `reasons`, and a sample of each.
 
-    `log` asks the brokers for what they hold of topics, some of which may be gone (`held_of`).
+    `log` asks the brokers for what they hold of topics, some of which may be gone (`held_of`). `committed` are the offsets of
+    the pipeline's cursor.
 
     Raises:
         SinkUnavailable: the catalog does not answer.
@@ -167,12 +188,12 @@ def view_quarantine(
     rejections = sink.rejections(quarantine, most=most)
     topics = frozenset(one.topic for one in rejections)
     held = log(topics) if topics else Watermarks({}, {})
-    found = judge_quarantine(rejections, sink.receipts(table, pipeline), held)
+    found = judge_quarantine(rejections, sink.receipts(table, pipeline), committed, held)
     shown = found.reasons[:reasons]
     samples = sink.rejected_values(quarantine, [each.first for each in shown])
     views = (
         ReasonView(
-            reason=each.reason,
+            reason=_printable(each.reason),
             rejected_by=each.rejected_by,
             records=each.records,
             first=each.first.place,
@@ -188,6 +209,7 @@ def view_quarantine(
         left=found.left,
         gone=found.gone,
         reasons=tuple(views),
+        more=len(found.reasons) - len(shown),
         replay=_replay(pipeline, found.ranges),
     )
 
@@ -209,6 +231,9 @@ def _replay(pipeline: str, ranges: Iterable[OffsetRange]) -> str | None:
 def _sample(value: bytes | None) -> str:
     if value is None:
         return "no value"
-    text = value.decode(errors="backslashreplace")
-    printable = "".join(c if c.isprintable() else " " for c in text[: LONGEST + 1])
-    return printable if len(printable) <= LONGEST else f"{printable[:LONGEST]}…"
+    text = _printable(value[: 4 * LONGEST + 4].decode(errors="backslashreplace"))
+    return text if len(text) <= LONGEST else f"{text[:LONGEST]}…"
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else " " for c in text)

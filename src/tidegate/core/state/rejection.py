@@ -1,10 +1,19 @@
-"""A record that loads have set aside."""
+"""A record that loads have set aside, and the table that holds it."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import NamedTuple
 
+from tidegate.core.model.columns import ORIGIN_COLUMNS
+from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
+
+COLUMNS = (
+    *(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers"),
+    *("rejected_by", "reason", "transform", "load", "attempt", "added_at"),
+)
+"""Of a quarantine: a record as it is in the log, and what its load says of it."""
 
 
 class Rejection(NamedTuple):
@@ -26,3 +35,24 @@ class Rejection(NamedTuple):
     def place(self) -> str:
         """In words."""
         return f"{self.topic_partition} at {self.offset}"
+
+
+def check_quarantine(quarantine: str, of: Collection[str], columns: Collection[str], table: str | None = None) -> None:
+    """Refuse a table that is no quarantine, or not of this table, or lacks a column.
+
+    `of` are the tables whose quarantine it says that it is. Raises SinkMisfit.
+    """
+    missing = [name for name in COLUMNS if name not in columns]
+    if not of or (table is not None and [*of] != [table]):
+        held = f"the quarantine of {', '.join(of)}" if of else "no quarantine"
+        raise SinkMisfit(
+            f"table {quarantine} is {held}{'' if table is None else f', and cannot be that of {table}'}",
+            fix="Name another one in quarantine.table; then clear the load task and the tasks after it",
+            table=quarantine,
+        )
+    if missing:
+        raise SinkMisfit(
+            f"the quarantine {quarantine} has no column {' and no '.join(missing)}",
+            fix="Give it its columns again, or name another one in quarantine.table; then clear the load task",
+            table=quarantine,
+        )

@@ -17,12 +17,11 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import EPOCH, MS, utc
 from tidegate.core.state.history import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.state.receipt import PIPELINE, Receipt
-from tidegate.core.state.rejection import Rejection
+from tidegate.core.state.rejection import Rejection, check_quarantine
 from tidegate.sinks.iceberg.catalog import answering, load_table
 from tidegate.sinks.iceberg.summary import (
     ADDED_ROWS,
     COMMITS_OF,
-    QUARANTINE_OF,
     changed_partitions,
     changes_rows,
     commits_table,
@@ -30,6 +29,7 @@ from tidegate.sinks.iceberg.summary import (
     file_counts,
     holds_rows,
     owners_in,
+    quarantine_of,
     renamed_in,
     row_counts,
 )
@@ -137,10 +137,7 @@ class IcebergReader:
         loaded = load_table(quarantine)
         if loaded is None:
             return []
-        if not any(key.startswith(QUARANTINE_OF) for key in loaded.properties):
-            raise SinkMisfit(
-                f"table {quarantine} is no quarantine", fix="Name another one in quarantine.table", table=quarantine
-            )
+        check_quarantine(quarantine, quarantine_of(loaded.properties), loaded.schema().column_names)
         head = loaded.current_snapshot()
         held = 0 if head is None or head.summary is None else int(head.summary["total-records"] or 0)
         if most is not None and held > most:

@@ -29,7 +29,7 @@ from tidegate.core.model.errors import SinkMisfit, some
 from tidegate.core.model.times import EPOCH
 from tidegate.core.state.jobs import Maintained, MaintenanceJob
 from tidegate.sinks.failures import first_line
-from tidegate.sinks.iceberg.quarantine import check_quarantine
+from tidegate.sinks.iceberg.quarantine import check_own
 from tidegate.sinks.iceberg.receipts import head_and_parents, quoted
 from tidegate.sinks.iceberg.summary import COMMITS_OF, COMPACTED_BYTES, COMPACTED_FILES, commits_table, owners_in
 
@@ -68,7 +68,7 @@ def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     aside = job.quarantine
     if aside is None or not spark.catalog.tableExists(aside):
         return done
-    check_quarantine(spark, aside, table)
+    check_own(spark, aside, table)
     return replace(done, counts={**done.counts, **_of_quarantine(spark, aside, job)})
 
 

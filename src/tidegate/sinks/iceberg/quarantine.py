@@ -7,7 +7,7 @@ cannot count any more (docs/adr/0036-quarantine.md). Its property `QUARANTINE_OF
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -15,55 +15,67 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.layout import sql_text
-from tidegate.core.model.errors import SinkMisfit
-from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.rejection import check_quarantine
 from tidegate.sinks.failures import is_missing, text_of
 from tidegate.sinks.iceberg.errors import REFUSED
 from tidegate.sinks.iceberg.receipts import quoted
-from tidegate.sinks.iceberg.summary import QUARANTINE_OF
-from tidegate.sinks.identity import inside
+from tidegate.sinks.iceberg.summary import quarantine_of
+from tidegate.sinks.identity import reaching
 
 TRIES = 10
 DEAD_AFTER = "1 DAY"
 """No load takes longer."""
 
 
-def check_quarantine(spark: SparkSession, quarantine: str, table: str) -> None:
-    """Refuse a table that is not the quarantine of this one.
-
-    Raises:
-        SinkMisfit: it is somebody else's.
-    """
+def check_own(spark: SparkSession, quarantine: str, table: str) -> None:
+    """Refuse a table that is not the quarantine of this one, as `check_quarantine` does."""
     keys = (row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(quarantine)}").collect())
-    of = [key.removeprefix(QUARANTINE_OF) for key in keys if key.startswith(QUARANTINE_OF)]
-    if of != [table]:
-        held = f"the quarantine of {', '.join(of)}" if of else "no quarantine"
-        raise SinkMisfit(
-            f"table {quarantine} is {held}, and cannot be that of {table}",
-            fix="Name another one in quarantine.table; then clear the load task and the tasks after it",
-            table=quarantine,
-        )
+    check_quarantine(quarantine, quarantine_of(keys), spark.table(quarantine).columns, table)
 
 
 class SetAside(NamedTuple):
-    """What one attempt has set aside: how many records, for which load, and whether it cannot be under way any more."""
+    """What one attempt has set aside: how many records of where, for which load, and whether it has ended by now."""
 
     records: int
+    partitions: frozenset[TopicPartition]
     load: str
     is_old: bool
 
 
 def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...]) -> dict[str, SetAside]:
-    """What each attempt has set aside of these ranges; nothing where there is no quarantine. One round trip."""
+    """What each attempt has set aside between the bounds of these ranges; nothing without a quarantine. One round trip."""
+    bounds = hull(ranges)
+    offset, places = F.col(OFFSET), F.collect_set(F.struct(TOPIC, PARTITION))
+    # the bounds of all leave out files, and those of each partition rows; to compile a condition for each takes seconds
+    near = F.col(TOPIC).isin(*{r.topic for r in bounds}) & offset.between(
+        min(r.from_offset for r in bounds), max(r.until_offset for r in bounds) - 1
+    )
     is_old = F.max("added_at") < F.current_timestamp() - F.expr(f"INTERVAL {DEAD_AFTER}")
     try:
-        of_attempts = spark.table(quarantine).where(inside(ranges)).groupBy("attempt")
-        rows = of_attempts.agg(F.count(F.lit(1)).alias("n"), F.first("load").alias("load"), is_old.alias("is_old")).collect()
-        return {row["attempt"]: SetAside(row["n"], row["load"], row["is_old"]) for row in rows}
+        rows = (
+            spark.table(quarantine)
+            .where(near & reaching(bounds, F.col(TOPIC), F.col(PARTITION), offset, offset))
+            .groupBy("attempt")
+            .agg(F.count(F.lit(1)), places, F.first("load"), is_old)
+            .collect()
+        )
+        return {attempt: SetAside(n, frozenset(TopicPartition(*of) for of in at), *rest) for attempt, n, at, *rest in rows}
     except AnalysisException as error:
         if is_missing(error):
             return {}
         raise
+
+
+def hull(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
+    """The least range of each partition that holds those of it."""
+    bounds: dict[TopicPartition, OffsetRange] = {}
+    for r in ranges:
+        first = bounds.get(r.topic_partition, r)
+        until = max(first.until_offset, r.until_offset)
+        bounds[r.topic_partition] = OffsetRange(r.topic, r.partition, min(first.from_offset, r.from_offset), until)
+    return tuple(bounds.values())
 
 
 def remove(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...], attempts: Collection[str]) -> None:

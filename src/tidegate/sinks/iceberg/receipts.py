@@ -21,10 +21,11 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows
+from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, PIPELINE, PREFIX, Receipt
-from tidegate.sinks.iceberg.summary import OWNER, commits_table, owners_in, receipt_in
+from tidegate.sinks.iceberg.summary import OWNER, commits_table, owners_in, quarantine_of, receipt_in
 from tidegate.sinks.identity import ORIGIN, any_of, inside
 
 AT = "committed_at_ms"
@@ -195,9 +196,11 @@ def add_owner(spark: SparkSession, job: LoadJob) -> None:
 
 
 def _named(spark: SparkSession, table: str) -> set[str]:
-    """The pipelines that the table's properties name."""
-    properties = spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()
-    return owners_in(row["key"] for row in properties)
+    """The pipelines that the table's properties name. Raises SinkMisfit: it is a quarantine."""
+    keys = [row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()]
+    if quarantine_of(keys):
+        raise SinkMisfit(f"table {table} is a quarantine, and takes no rows", fix="Name another table", table=table)
+    return owners_in(keys)
 
 
 def _loaded(spark: SparkSession, table: str) -> set[str]:

@@ -78,6 +78,11 @@ def owners_in(properties: Iterable[str]) -> set[str]:
     return {key.removeprefix(OWNER) for key in properties if key.startswith(OWNER)}
 
 
+def quarantine_of(properties: Iterable[str]) -> list[str]:
+    """The tables whose quarantine a table is, by the keys of its properties."""
+    return [key.removeprefix(QUARANTINE_OF) for key in properties if key.startswith(QUARANTINE_OF)]
+
+
 def renamed_in(properties: Mapping[str, str]) -> dict[str, str]:
     """The name that each renamed pipeline has now, by the names that it had."""
     return {key.removeprefix(RENAMED): name for key, name in properties.items() if key.startswith(RENAMED)}

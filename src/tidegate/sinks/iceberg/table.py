@@ -37,7 +37,7 @@ from pyspark.sql.types import (
 
 from tidegate.core.config.layout import Layout
 from tidegate.core.load.lookup import Lookup, in_the_way, own
-from tidegate.core.model.columns import ColumnChange
+from tidegate.core.model.columns import ORIGIN_COLUMNS, ColumnChange
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, without
 from tidegate.core.state.jobs import LoadJob
@@ -45,7 +45,7 @@ from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted, misfit
 from tidegate.sinks.failures import first_line, is_missing, text_of
 from tidegate.sinks.iceberg.layout import VARIANTS, check_layout, create_table
-from tidegate.sinks.iceberg.quarantine import attempts_in, check_quarantine, remove
+from tidegate.sinks.iceberg.quarantine import attempts_in, check_own, remove
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
     by_others,
@@ -152,7 +152,7 @@ class IcebergTable:
         created = not lookup.exists and self.create(schema, identity, job.load.pipeline, job.layout)
         new_owner = not created and check_owner(self.spark, job, lookup)
         if job.quarantine is not None and self.spark.catalog.tableExists(job.quarantined):
-            check_quarantine(self.spark, job.quarantined, self.name)
+            check_own(self.spark, job.quarantined, self.name)
         comment = ADDED_BY.format(job.load.named, job.load.pipeline)
         changes: list[ColumnChange] = []
         for tries_left in reversed(range(TRIES)):
@@ -315,6 +315,13 @@ class IcebergTable:
             )
         records.writeTo(aside.name).option(f"snapshot-property.{ATTEMPT}", attempt).append()
 
+    def held_aside(self, origins: DataFrame, job: LoadJob) -> int:
+        """Two round trips, one where there is no quarantine."""
+        if not self.spark.catalog.tableExists(job.quarantined):
+            return 0
+        held = self.spark.table(job.quarantined).select(*ORIGIN_COLUMNS).distinct()
+        return held.join(origins.select(*ORIGIN_COLUMNS), [*ORIGIN_COLUMNS], "left_semi").count()
+
     def sweep(self, receipt: Receipt, job: LoadJob) -> tuple[OffsetRange, ...]:
         """One round trip where nothing is to be removed, and nothing is missing."""
         name, ranges, attempt = job.quarantined, receipt.load.ranges, receipt.write.attempt
@@ -333,7 +340,8 @@ class IcebergTable:
         replaced = common(ranges, [r for other in on_top for r in other.load.ranges])
         if dead:
             log.warning(SWEPT, name, ", ".join(sorted(dead)))
-        remove(self.spark, name, ranges, dead)
+        places = {tp for of in dead for tp in others[of].partitions}
+        remove(self.spark, name, tuple(r for r in ranges if r.topic_partition in places), dead)
         remove(self.spark, name, replaced, {attempt} if mine else ())
         return () if is_whole else without(ranges, replaced)
 

@@ -129,9 +129,9 @@ function history(dag: string, query: URLSearchParams): HistoryAnswer {
 const QUARANTINE: QuarantineAnswer = {
   at_ms: NOW(), error: null, soon: false,
   quarantine: {
-    pipeline: "flights", table: "lake.web.flights_quarantine", records: 1342, left: 12, gone: 40, replay: "tidegate replay flights --from flights:0:1000441 --until flights:0:1398122 --from flights:2:1200004 --until flights:2:1200005",
+    pipeline: "flights", table: "lake.web.flights_quarantine", records: 1342, left: 12, gone: 40, more: 3, replay: "tidegate replay flights --from flights:0:1000441 --until flights:0:1398122 --from flights:2:1200004 --until flights:2:1200005",
     reasons: [
-      { reason: "distance: 3000000000 does not fit INT", rejected_by: "contract", records: 1301, first: "flights-0 at 1000441", last: "flights-0 at 1398121", sample: '{"carrier": "UA", "flight": 1545, "distance": 3000000000}' },
+      { reason: "distance does not fit int", rejected_by: "contract", records: 1301, first: "flights-0 at 1000441", last: "flights-0 at 1398121", sample: '{"carrier": "UA", "flight": 1545, "distance": 3000000000}' },
       { reason: "not JSON", rejected_by: "decode", records: 40, first: "flights-0 at 1000451", last: "flights-0 at 1000490", sample: "\\xff\\xfe<?xml version='1.0'?>" },
       { reason: "<script>alert(1)</script> is no carrier", rejected_by: "transform", records: 1, first: "flights-2 at 1200004", last: "flights-2 at 1200004", sample: "no value" },
     ],

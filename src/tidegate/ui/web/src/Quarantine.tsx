@@ -23,7 +23,7 @@ export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => v
         <>
           <p>
             <b>{count(found.records)}</b> records are in <code>{found.table}</code>.
-            {found.left > 0 && ` ${count(found.left)} more are of loads that did not commit, or have yet to; the next try removes them.`}
+            {found.left > 0 && ` ${count(found.left)} more do not count: their loads were killed, have yet to commit, or were replaced since.`}
             {found.gone > 0 && ` ${count(found.gone)} of them are not in the log any more: no replay reads them.`}
           </p>
           <ul>
@@ -34,6 +34,7 @@ export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => v
               </li>
             ))}
           </ul>
+          {found.more > 0 && <p>{count(found.more)} more reasons are not shown.</p>}
           {found.replay !== null && (
             <p>
               Once they can be loaded: <code>{found.replay}</code>

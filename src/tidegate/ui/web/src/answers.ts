@@ -365,12 +365,14 @@ export interface QuarantineView {
   table: string;
   /** How many records count as rejected. */
   records: number;
-  /** How many more are of loads that did not commit, or have yet to. */
+  /** How many more do not count: their loads were killed, have yet to commit, or were replaced. */
   left: number;
   /** How many of `records` are not in the log any more, so that no replay reads them. */
   gone: number;
   /** The commonest first. */
   reasons: ReasonView[];
+  /** How many reasons there are beside these. */
+  more: number;
   /** The command that loads them again; null where the log holds none of them. */
   replay: string | null;
 }
@@ -393,7 +395,7 @@ export interface RateBound {
 
 /** Records in quarantine that have one reason; its fields are its JSON. */
 export interface ReasonView {
-  /** Why they were rejected. */
+  /** Why they were rejected, without what cannot be printed. */
   reason: string;
   /** `decode`, `contract` or `transform`. */
   rejected_by: string;
