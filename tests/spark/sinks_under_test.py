@@ -19,6 +19,8 @@ from tidegate.testing.sinks import MEMORY
 
 either_sink = pytest.mark.parametrize("sink", ["iceberg", "memory"], indirect=True)
 """Of a test: once for each sink."""
+in_memory = pytest.mark.parametrize("sink", ["memory"], indirect=True)
+"""Of a test whose law is the load's, whatever the sink: it costs half."""
 Batches = dict[int, list[tuple[int, int, int]]]
 
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 import tidegate.spark.load
 from tests.records import changed
 from tests.spark.conftest import Job, Load
-from tests.spark.sinks_under_test import SinkUnderTest, either_sink, offsets_in
+from tests.spark.sinks_under_test import SinkUnderTest, either_sink, in_memory, offsets_in
 from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Step
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import BudgetExceeded, ReceiptMismatch, RequestError, SinkMisfit, SparkJobFailed, TransformError
@@ -186,7 +186,6 @@ def test_a_replay_moves_records_from_quarantine_to_the_table_and_back(load: Load
         assert (held.rows, held.rejected) == ([*range(10)], [])
 
 
-@either_sink
 @pytest.mark.parametrize(("first", "then", "rejected"), [("old", "new", {0, 8}), ("new", "broken", {*range(2, 8)})])
 @pytest.mark.parametrize("point", ["between-commits", "after-write"])
 def test_no_kill_between_the_commits_loses_a_record_or_leaves_two(
@@ -218,7 +217,6 @@ def test_of_two_loads_of_one_range_the_last_to_commit_has_its_records_in_quarant
         load(job(0, 10, transform="shop:new"))
 
 
-@either_sink
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_load_adds_again_what_was_swept_where_no_other_is_on_top_of_it(
     load: Load, job: Job, held: Records, *, killed: bool
@@ -246,7 +244,6 @@ def test_a_load_adds_again_what_was_swept_where_no_other_is_on_top_of_it(
     assert sorted([*held.rows, *held.rejected]) == [*range(10)]
 
 
-@either_sink
 @pytest.mark.parametrize("on_top", [False, True])
 def test_a_load_whose_records_another_attempt_swept_has_them_again_where_its_process_is_gone(
     load: Load, job: Job, held: Records, *, on_top: bool
@@ -287,7 +284,7 @@ def test_what_a_dropped_quarantine_held_is_looked_for_again_or_named(
     assert (held.rows, held.rejected) == ([0, 1, 2, 3, 5, 6, 7, 9], [4, 8])
 
 
-@either_sink
+@in_memory
 def test_no_load_adds_its_records_under_another_ones_receipt(load: Load, job: Job, held: Records, spark_jobs: Path) -> None:
     """Three attempts at one load, each of which rejects another record; the one that landed last was killed."""
     clock, mine = spark_jobs / "clock", job(0, 10, seq=1, transform="shop:by_clock")
@@ -350,7 +347,6 @@ def test_a_load_that_ends_late_leaves_what_a_later_one_has_set_aside(
     assert (held.rows, held.rejected) == ([1, 2, 3, 5, 6, 7, 9], sorted(FOURS))
 
 
-@either_sink
 def test_beyond_the_budget_nothing_is_committed(sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records) -> None:
     """The error names the commonest reasons, and an offset of each. With a budget of 0 no record may be rejected."""
     load(job(10, 12, transform="shop:new", budget=0))
@@ -365,7 +361,7 @@ def test_beyond_the_budget_nothing_is_committed(sink: SinkUnderTest, load: Load,
         load(job(0, 10, seq=3, transform="shop:broken", budget=0.6))
 
 
-@either_sink
+@in_memory
 def test_what_is_rejected_is_decided_once(load: Load, job: Job, held: Records) -> None:
     """A transform that decides otherwise when its rows are made loses no record: its load fails, or both agree."""
     load(job(0, 30, transform="shop:new"))
@@ -376,13 +372,13 @@ def test_what_is_rejected_is_decided_once(load: Load, job: Job, held: Records) -
     assert held.rejected == []
 
 
-@either_sink
+@in_memory
 def test_one_rejected_row_takes_all_rows_of_its_record_with_it(load: Load, job: Job, held: Records) -> None:
     load(job(0, 6, transform="shop:several"))
     assert (held.rows, held.rejected) == ([0, 0, 1, 1, 2, 2, 3, 3, 5, 5], [4])
 
 
-@either_sink
+@in_memory
 def test_a_reason_is_cut_and_the_first_one_counts(sink: SinkUnderTest, load: Load, job: Job, held: Records) -> None:
     """Reasons may differ for each record."""
     load(job(0, 5, transform="shop:strict"))
@@ -391,7 +387,7 @@ def test_a_reason_is_cut_and_the_first_one_counts(sink: SinkUnderTest, load: Loa
     assert {row["_kafka_offset"]: row["reason"] for row in sink.rows(held.aside)} == {0: "second", 1: "first", 2: "second"}
 
 
-@either_sink
+@in_memory
 def test_a_record_is_rejected_for_whatever_reason(sink: SinkUnderTest, load: Load, job: Job, held: Records) -> None:
     """Also for one that is null, or no text."""
     load(job(0, 4, transform="shop:unsaid"))
@@ -496,7 +492,7 @@ def test_a_contract_judges_what_it_names_alone(load: Load, job: Job, held: Recor
     assert ([one.column for one in receipt.write.columns], held.rejected) == (["kind"], [])
 
 
-@either_sink
+@in_memory
 def test_a_transform_that_rejects_needs_a_quarantine(load: Load, job: Job) -> None:
     """Otherwise its records would be lost."""
     with pytest.raises(TransformError, match="has no quarantine for them"):
