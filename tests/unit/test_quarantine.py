@@ -180,7 +180,7 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     text = "source: {topics: [t]}\ntransform: m:f\nsink: {table: lake.a.b}\n"
     (folder / "none.yaml").write_text(text)
     (folder / "p.yaml").write_text(text.replace("lake.a.b", "lake.a.c") + "quarantine: {}\n")
-    there = {rejected(3): b"\x1b\xff" + b"x" * 300, rejected(7, reason="[red]"): None, rejected(8, attempt="gone"): b""}
+    there = {rejected(3): b"\x1b\xff" + b"x" * 300, rejected(7, reason="[red]\x1b[31m"): None, rejected(8, attempt="gone"): b""}
     sink = FakeReader(found=[receipt(1, "a", (0, 10))], rejected=there)
     earliest = {TopicPartition("t", 0): 0}
     brokers = SimpleNamespace(
@@ -203,6 +203,7 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     shown = run("p")
     assert "2 records are in lake.a.c_quarantine" in shown
     assert "[red]" in shown
+    assert "\x1b" not in shown
     earliest[TopicPartition("t", 0)] = 5
     assert "1 of them are not in the log any more" in run("p")
     assert json.loads(run("p", "--json"))["replay"] == "tidegate replay p --from t:0:7 --until t:0:8"
