@@ -278,7 +278,7 @@ def test_what_a_dropped_quarantine_held_is_looked_for_again_or_named(
     (spark_jobs / "clock").write_text("5")
     with pytest.raises(ReceiptMismatch, match="are not rejected again") as refused:
         load(job(0, 10, transform="shop:by_clock"))
-    assert refused.value.fix.startswith("Replay orders-0 [0, 8)")
+    assert refused.value.fix.endswith("Run `tidegate replay orders --from orders:0:0 --until orders:0:8`")
     (spark_jobs / "clock").write_text("4")
     assert load(job(0, 10, transform="shop:by_clock")).landed_before
     assert (held.rows, held.rejected) == ([0, 1, 2, 3, 5, 6, 7, 9], [4, 8])

@@ -54,10 +54,10 @@ def quarantine(
         print_json(asdict(view))
         return
     out.print(f"{view.records:,} records are in {view.table}", markup=False)
-    if view.left:
-        out.print(f"{view.left:,} more do not count: their loads were killed, have yet to commit, or were replaced since")
     if view.gone:
         out.print(f"{view.gone:,} of them are not in the log any more: no replay reads them, only {view.table}", markup=False)
+    if view.left:
+        out.print(f"{view.left:,} more do not count: their loads were killed, have yet to commit, or were replaced since")
     if view.reasons:
         _print_reasons(view)
     if view.more:

@@ -28,6 +28,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.core.audit.quarantine import replay_command
 from tidegate.core.load.lookup import Lookup
 from tidegate.core.model.columns import OFFSET, ORIGIN_COLUMNS
 from tidegate.core.model.errors import (
@@ -40,7 +41,7 @@ from tidegate.core.model.errors import (
     some,
 )
 from tidegate.core.model.hours import HOUR_MS, Times, spans
-from tidegate.core.model.ranges import OffsetRange, merged, total_count
+from tidegate.core.model.ranges import OffsetRange, merged, one_of_a_partition, total_count
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.failpoints import reach
@@ -275,10 +276,10 @@ class _Work:
         origins = [] if found is None else found.origins.select(*ORIGIN_COLUMNS).collect()
         places = merged(OffsetRange(topic, partition, offset, offset + 1) for topic, partition, offset in origins)
         if found is None or (places and sink.count_of(receipt, ByOrigin(places[:FEW_PLACES]), OFFSET)):
-            named = some(map(str, missing))
+            again = (replay_command(self._job.load.pipeline, part) for part in one_of_a_partition(missing))
             raise ReceiptMismatch(
                 f"records of {self._job.load.named} that were rejected are in no table any more, and are not rejected again",
-                fix=f"Replay {named}: nothing was written",
+                fix=f"Nothing was written. Run `{'`, then `'.join(filter(None, again))}`",
                 table=self._job.table,
             )
         self._add(sink, found, receipt.write, missing)

@@ -9,13 +9,7 @@ from typing import Any
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.names import topic_filter
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.model.errors import (
-    BrokerUnavailable,
-    SinkUnavailable,
-    StateUnavailable,
-    TidegateError,
-    TopicNotFound,
-)
+from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TidegateError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, Origins, TableCommit, TableHistory

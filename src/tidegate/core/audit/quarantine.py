@@ -210,7 +210,7 @@ def view_quarantine(
         gone=found.gone,
         reasons=tuple(views),
         more=len(found.reasons) - len(shown),
-        replay=_replay(pipeline, found.ranges),
+        replay=replay_command(pipeline, found.ranges),
     )
 
 
@@ -220,7 +220,8 @@ def held_of(topics: Collection[str], brokers: Brokers, isolation_level: Isolatio
     return brokers.watermarks(there, isolation_level=isolation_level) if there else Watermarks({}, {})
 
 
-def _replay(pipeline: str, ranges: Iterable[OffsetRange]) -> str | None:
+def replay_command(pipeline: str, ranges: Iterable[OffsetRange]) -> str | None:
+    """The command that loads these ranges again, one of a partition; None where there are none."""
     bounds: list[str] = []
     for r in ranges:
         of = f"{r.topic}:{r.partition}"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.layout import sql_text
 from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
-from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.state.rejection import check_quarantine
 from tidegate.sinks.failures import is_missing, text_of
 from tidegate.sinks.iceberg.errors import REFUSED
@@ -70,12 +70,10 @@ def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange,
 
 def hull(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The least range of each partition that holds those of it."""
-    bounds: dict[TopicPartition, OffsetRange] = {}
-    for r in ranges:
-        first = bounds.get(r.topic_partition, r)
-        until = max(first.until_offset, r.until_offset)
-        bounds[r.topic_partition] = OffsetRange(r.topic, r.partition, min(first.from_offset, r.from_offset), until)
-    return tuple(bounds.values())
+    return tuple(
+        OffsetRange(*tp, min(r.from_offset for r in of), max(r.until_offset for r in of))
+        for tp, of in by_partition(ranges).items()
+    )
 
 
 def remove(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange, ...], attempts: Collection[str]) -> None:

@@ -23,8 +23,8 @@ export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => v
         <>
           <p>
             <b>{count(found.records)}</b> records are in <code>{found.table}</code>.
-            {found.left > 0 && ` ${count(found.left)} more do not count: their loads were killed, have yet to commit, or were replaced since.`}
             {found.gone > 0 && ` ${count(found.gone)} of them are not in the log any more: no replay reads them.`}
+            {found.left > 0 && ` ${count(found.left)} more do not count: their loads were killed, have yet to commit, or were replaced since.`}
           </p>
           <ul>
             {found.reasons.map((each) => (
