@@ -22,7 +22,9 @@ from tidegate.airflow import notes
 from tidegate.airflow.dags import replay_dag
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators import LoadOperator, PlanOperator, PlanReplayOperator
-from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
+from tidegate.airflow.operators.tasks import said_of
+from tidegate.core.config.pipeline import Limits, Pipeline, Quarantine, Sink, Source
+from tidegate.core.config.values import RejectedBy
 from tidegate.core.model.errors import RequestError, SparkJobFailed, TopicRecreated
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
@@ -324,3 +326,18 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
         assert len(again.load(PIPELINE, [0, 1])) == 2
         again.execute(finish_of(PIPELINE, replays=True))
         assert json.loads(again.xcoms["verify", notes.XCOM_KEY]).startswith("rows of broken records: 6,")
+
+
+@pytest.mark.parametrize(
+    ("on", "told"),
+    [
+        (("decode",), "records in quarantine (`tidegate quarantine p` shows them): 3"),
+        (
+            ("contract", "transform"),
+            "rows of broken records (column _error), and records in quarantine (`tidegate quarantine p` shows them): 3",
+        ),
+    ],
+)
+def test_a_note_says_where_broken_records_are(on: RejectedBy, told: str) -> None:
+    """By what the pipeline's quarantine takes."""
+    assert said_of((), 3, replace(PIPELINE, quarantine=Quarantine(on=on))) == [told]

@@ -29,9 +29,11 @@ from tidegate_local import sockets
 from tidegate_local.airflow import API_SERVER
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
+from tidegate_local.topics import produce_lines
 
 NAME, TABLE = "shown", "lake.shown.shown"
 LIST, RANGES = "/plugin/tidegate", f"/dags/{NAME}/plugin/ranges"
+BROKEN = b"<b>no JSON</b>"
 SOON_MS = 30_000
 """A page asks again every 10 s."""
 HACK = "<img src=x onerror='globalThis.hacked=1'><script>globalThis.hacked=1</script>"
@@ -50,12 +52,13 @@ def kafka(platform: Platform) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def loaded(project: Project, platform: Platform, kafka: dict[str, str]) -> dict[str, Any]:
-    """Two batches of a pipeline; the run of the second one."""
-    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE})
+    """Two batches of a pipeline, of which the second has a broken record; the run of the second one."""
+    project.write(NAME, source={"topics": [NAME]}, retries=0, sink={"table": TABLE}, quarantine={})
     with platform.api() as api:
         runs = Runs(api, NAME)
-        for _ in range(2):
+        for broken in ((), (BROKEN,)):
             produce(kafka, read_flights(200), topic=NAME)
+            produce_lines(kafka, NAME, broken)
             run = runs.run()
             assert run["state"] == "success"
     return run
@@ -150,6 +153,16 @@ def test_a_batch_is_found_in_the_map_by_time_and_by_its_run(page: Page, loaded: 
     expect(shown(page)).to_contain_text("Batch 2 is committed")
 
 
+def test_what_is_in_quarantine_is_shown_as_text_with_its_replay(page: Page, loaded: dict[str, Any]) -> None:
+    page.goto(RANGES)
+    page.get_by_role("button", name="Quarantine", exact=True).click()
+    panel = page.get_by_role("region", name="Quarantine", exact=True)
+    expect(panel).to_contain_text(f"1 records are in {TABLE}_quarantine")
+    expect(panel).to_contain_text(BROKEN.decode())
+    expect(panel).to_contain_text(f"tidegate replay {NAME} --from {NAME}:")
+    assert harmful(page) == []
+
+
 def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loaded: dict[str, Any]) -> None:
     """The form asks Airflow for all rows of that version, a dry run first. Where Airflow refuses it, the form stays."""
     asked: list[Any] = []
@@ -221,7 +234,10 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
     page.goto(RANGES)
     expect(page.get_by_role("list", name="Legend")).to_contain_text("loaded last by a replay")
     marks = AdminBrokers(kafka).watermarks([NAME])
-    assert judge(read_offsets(kafka, marks), read_origins(TABLE)).holds
+    there = read_origins(TABLE)
+    for tp, offsets in read_origins(f"{TABLE}_quarantine").items():
+        there[tp] += offsets
+    assert judge(read_offsets(kafka, marks), there).holds
 
 
 def test_the_pages_work_below_a_path(browser: Browser, platform: Platform, loaded: dict[str, Any]) -> None:

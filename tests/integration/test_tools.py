@@ -199,8 +199,10 @@ def test_lines_become_records_of_a_topic_that_was_created_once(shell: Shell, tmp
 
 def test_sql_answers_with_values_that_json_knows_and_an_error_is_one_sentence(shell: Shell) -> None:
     """Of the parser, of the analysis, and of the job. JSON objects hold a name once."""
-    statement = "SELECT CAST(1.5 AS DECIMAL(3, 2)) AS d, TIMESTAMP'2013-01-01 05:00:00Z' AS at, map('k', 2) AS m"
-    assert shell.json(f'tidegate sql "{statement}"') == [{"d": "1.50", "at": "2013-01-01T05:00:00+00:00", "m": [["k", 2]]}]
+    statement = "SELECT CAST(1.5 AS DECIMAL(3, 2)) AS d, TIMESTAMP'2013-01-01 05:00:00Z' AS at, map('k', 2) AS m, "
+    statement += "parse_json('[1, null]') AS v, CAST(NULL AS VARIANT) AS no"
+    row = {"d": "1.50", "at": "2013-01-01T05:00:00+00:00", "m": [["k", 2]], "v": [1, None], "no": None}
+    assert shell.json(f'tidegate sql "{statement}"') == [row]
     shown = shell.run("tidegate sql 'SELECT id, NULL AS nothing FROM range(5)' --limit 2")
     assert [line.split() for line in shown.out.splitlines()] == [["id", "nothing"], ["0", "NULL"], ["1", "NULL"]]
     assert "only the first 2 rows are shown" in shown.err

@@ -7,7 +7,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from typer.testing import CliRunner
@@ -27,7 +27,11 @@ from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.rejection import COLUMNS, Rejection, check_quarantine
 from tidegate.pipelines import load_pipeline
 from tidegate.sinks.iceberg.summary import quarantine_of
+from tidegate.spark.quarantine import Rejected
 from tidegate.testing.fakes import FakeReader, MemoryStore
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
 
@@ -152,6 +156,15 @@ def test_a_job_has_what_its_file_says_of_every_load() -> None:
     assert (job.sink, job.layout, job.contract) == ("iceberg", pipeline.sink.layout, pipeline.contract)
     assert job.quarantined == "lake.a.b_trial_quarantine"
     assert LoadJob.from_json(job.to_json()) == job
+
+
+def test_a_budget_is_a_share_of_the_offsets_that_records_held_before_do_not_use_up() -> None:
+    """Exactly: 29 of 100 are 29 %, though 0.29 * 100 is less than 29."""
+    pipeline = parse_pipeline("p", {**FILE, "quarantine": {"budget": "29 %"}}, file="p.yaml")
+    load, origins = receipt(1, "a", (0, 100)).load, cast("DataFrame", None)
+    job = LoadJob.of(pipeline, load, Reading(kafka_options={}), table="lake.a.b", transform="m:f")
+    Rejected(29, origins).check(job, lambda _: pytest.fail("nothing is looked up within the budget"))
+    Rejected(31, origins).check(job, lambda _: 2)
 
 
 @pytest.mark.parametrize(

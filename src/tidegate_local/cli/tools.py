@@ -147,7 +147,10 @@ def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], 
     os.environ.update({name: value for name, value in platform.environment().items() if name.lower() == "no_proxy"})
     from pyspark.errors import AnalysisException, ParseException  # noqa: PLC0415 - a second that only this command needs
     from pyspark.logger import PySparkLogger  # noqa: PLC0415
+    from pyspark.sql import functions as F  # noqa: N812, PLC0415 - Spark's own convention
+    from pyspark.sql.types import VariantType  # noqa: PLC0415
 
+    from tidegate.formats.columns import quoted  # noqa: PLC0415
     from tidegate.sinks.failures import first_line  # noqa: PLC0415
     from tidegate.spark.errors import translated  # noqa: PLC0415
     from tidegate.spark.session import connect  # noqa: PLC0415
@@ -156,13 +159,20 @@ def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], 
     PySparkLogger.getLogger("SQLQueryContextLogger").disabled = True
     with connect(platform.spark_remote, name="tidegate-sql") as session, translated():
         try:
-            answer = session.sql(statement).limit(most).toArrow()
+            rows = session.sql(statement).limit(most)
+            variants = [f.name for f in rows.schema.fields if isinstance(f.dataType, VariantType)]
+            # Spark cannot hand on a VARIANT that is null
+            as_json = {name: F.to_json(quoted(name)) for name in variants}
+            answer = (rows.withColumns(as_json) if as_json else rows).toArrow()
         except (AnalysisException, ParseException) as error:
             raise RequestError(
                 f"Spark refuses the statement: {first_line(str(error)).rstrip('.')}",
                 fix="Correct it; a table is named with its catalog, such as lake.demo.flights",
             ) from error
-    return answer.column_names, list(zip(*(column.to_pylist() for column in answer.columns), strict=True))
+    columns = [column.to_pylist() for column in answer.columns]
+    for at in (at for at, name in enumerate(answer.column_names) if name in variants):
+        columns[at] = [value and json.loads(value) for value in columns[at]]
+    return answer.column_names, list(zip(*columns, strict=True))
 
 
 def _jsonable(value: Any) -> Any:

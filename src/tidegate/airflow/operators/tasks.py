@@ -153,8 +153,8 @@ def said_of(columns: Sequence[object], errors: int | None, pipeline: Pipeline) -
     """For a log and a note: what loads have changed of their table's columns, and how many records are broken, or rejected."""
     lines = [f"columns of the table: {some(map(str, columns))}"] if columns else []
     if errors and pipeline.quarantine is not None:
-        aside = "records in quarantine" if "decode" in pipeline.quarantine.on else "broken rows, and records in quarantine"
-        lines.append(f"{aside}: {errors}, which `tidegate quarantine {pipeline.name}` shows")
+        broken = "" if "decode" in pipeline.quarantine.on else "rows of broken records (column _error), and "
+        lines.append(f"{broken}records in quarantine (`tidegate quarantine {pipeline.name}` shows them): {errors}")
     elif errors:
         lines.append(f"rows of broken records: {errors}, each with the reason in its column _error")
     return lines
