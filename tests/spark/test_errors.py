@@ -14,6 +14,7 @@ from tidegate.core.model.errors import (
     SinkUnavailable,
     SparkAuthFailed,
     SparkJobFailed,
+    SparkMisfit,
     SparkUnavailable,
     StateCorrupt,
     TableLost,
@@ -88,6 +89,9 @@ def test_a_right_that_is_missing_is_no_wrong_password(text: str) -> None:
         ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost", TopicNotFound),
         ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds", BrokerUnavailable),
         ("java.io.FileNotFoundException: /lake/_kafka_topic=t (File name too long)", SinkMisfit),
+        ("Failed to find data source: kafka. Please deploy the application as per the deployment section", SparkMisfit),
+        ("SparkException: Cannot find catalog plugin class for catalog 'lake': org.iceberg.SparkCatalog.", SparkMisfit),
+        ("[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part, but got `lake`.`a`.", SparkMisfit),
         ("[OPERATION_CANCELED] Operation has been canceled", SparkJobFailed),
         ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed),
     ],
@@ -202,9 +206,10 @@ def test_a_line_that_ends_with_a_colon_goes_on() -> None:
     assert first_line(f"org.apache.spark.SparkException: Writing job aborted\n\tat a\nCaused by: {schema}\tat b") == told
     assert first_line("Something happened:\n\tat a") == "Something happened:"
     null = "[NOT_NULL_ASSERT_VIOLATION] NULL value appeared in non-nullable field: \nshop\nIf the schema is inferred from"
-    found = translate(Remote(null))
+    found = translate(Remote(null), table="lake.shop.orders")
     assert type(found) is SinkMisfit
     assert "requires (shop)" in found.message
+    assert "run ALTER TABLE lake.shop.orders ALTER COLUMN shop DROP NOT NULL" in found.fix
 
 
 def test_our_own_errors_pass_and_others_keep_their_cause() -> None:

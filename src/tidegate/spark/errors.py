@@ -25,6 +25,7 @@ from tidegate.core.model.errors import (
     SinkMisfit,
     SparkAuthFailed,
     SparkJobFailed,
+    SparkMisfit,
     SparkUnavailable,
     TidegateError,
     TopicNotFound,
@@ -88,18 +89,26 @@ RULES = (
         "Make the transform's plan smaller, or raise spark.connect.grpc.maxInboundMessageSize",
     ),
     *iceberg.REFUSED,
+    *iceberg.MISSING,
+    Rule(
+        r"[Ff]ailed to find (?:the )?data source: kafka",
+        SparkMisfit,
+        "Spark has no Kafka source",
+        "Start Spark with the jar spark-sql-kafka-0-10_2.13 of its own version, and with the jars that this one needs",
+    ),
     Rule(
         r"NULL value appeared in non-nullable field:?\s*([^\s:]+)",
         SinkMisfit,
         NO_VALUE,
-        "Let the transform fill the column or leave such rows out, or run ALTER TABLE … ALTER COLUMN … DROP NOT NULL",
+        "Let the transform fill the column or leave such rows out, or set contract.missing to quarantine, or run ALTER TABLE "
+        "{table} ALTER COLUMN {detail} DROP NOT NULL",
     ),
     Rule(
         r"File name too long",
         SinkMisfit,
         "the folder or file of a partition of the table would have a longer name than the file system takes",
-        "Run ALTER TABLE … DROP PARTITION FIELD with the column of the long values, such as _kafka_topic, and clear the task "
-        "with those after it",
+        "Run ALTER TABLE {table} DROP PARTITION FIELD with the column of the long values, such as _kafka_topic, and clear the "
+        "task with those after it",
     ),
     Rule(
         r"long overflow[\s\S]*(?:KafkaRecordToRowConverter|fromJavaTimestamp)",
@@ -221,5 +230,6 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
     for each in RULES:
         if match := re.search(each.pattern, text):
             detail = (match[1] if match.re.groups else None) or first_line(text)
-            return each.error(f"{each.message} ({detail})", fix=each.fix, **fields)
+            fix = each.fix.format(table=fields.get("table", "<table>"), detail=detail)
+            return each.error(f"{each.message} ({detail})", fix=fix, **fields)
     return None

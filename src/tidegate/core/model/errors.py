@@ -29,6 +29,7 @@
     ├── SparkError
     │   ├── SparkUnavailable       the Spark server does not answer, or died           (retryable)
     │   ├── SparkAuthFailed        the Spark server refuses the credentials
+    │   ├── SparkMisfit            Spark lacks what loads need: the Kafka source, Iceberg, the table's catalog
     │   └── SparkJobFailed         the job ran and failed                              (retryable)
     ├── ReceiverError
     │   ├── SourceUnavailable      the source cannot be opened, or is lost                (retryable)
@@ -212,6 +213,10 @@ class SparkUnavailable(SparkError):
 
 class SparkAuthFailed(SparkError):
     """The Spark server refuses the connection's credentials."""
+
+
+class SparkMisfit(SparkError):
+    """Spark lacks what loads need: the Kafka source, Iceberg, or the catalog of the table."""
 
 
 class SparkJobFailed(SparkError):

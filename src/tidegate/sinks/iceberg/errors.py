@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.core.model.errors import SinkConflict, SinkUnavailable, TableLost
+from tidegate.core.model.errors import SinkConflict, SinkUnavailable, SparkMisfit, TableLost
 from tidegate.sinks.failures import LOOKED_UP, Rule
 
 REFUSED = (
@@ -18,6 +18,22 @@ REFUSED = (
     ),
 )
 """Commits that were refused, and did not land."""
+
+MISSING = (
+    Rule(
+        r"Cannot find catalog plugin class for catalog '[^'\n]+': ([\w.$]+\w)",
+        SparkMisfit,
+        "Spark has not the class of the table's catalog",
+        "Start Spark with the jar iceberg-spark-runtime of its own version",
+    ),
+    Rule(
+        r"REQUIRES_SINGLE_PART_NAMESPACE\][^\n]* got `([^`\n]+)`",
+        SparkMisfit,
+        "Spark has no catalog of the name that the table's begins with",
+        "Start Spark with spark.sql.catalog.{detail}=org.apache.iceberg.spark.SparkCatalog, with its type and uri",
+    ),
+)
+"""What Spark was started without."""
 
 UNANSWERED = (
     Rule(
