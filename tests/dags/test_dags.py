@@ -35,12 +35,14 @@ from tidegate.airflow.operators import LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.operators.tasks import RetryWhatCanHeal
 from tidegate.core.config.declared import members
+from tidegate.core.config.names import DOCTOR_DAG
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.run import Request
 
+DOCTOR = f"{DOCTOR_DAG}flights"
 REPO = Path(__file__).parents[2]
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 
@@ -59,11 +61,11 @@ def dags(tmp_path: Path) -> Path:
 
 
 def test_every_pipeline_parses_with_no_connection_defined(dags: Path) -> None:
-    """Two DAGs for each pipeline file, and no import error."""
+    """Two DAGs for each pipeline file, one that examines the installation, and no import error."""
     bag, serialized, errors = parse(dags)
     assert errors == {}
     names = {f.stem for f in (REPO / "dags" / "pipelines").glob("*.yaml")}
-    assert set(bag.dags) == set(serialized) == names | {f"{name}__replay" for name in names}
+    assert set(bag.dags) == set(serialized) == names | {f"{name}__replay" for name in names} | {DOCTOR}
 
 
 def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -> None:
@@ -125,7 +127,7 @@ def test_a_table_that_is_maintained_has_a_dag_of_independent_steps_one_at_a_time
 def test_tasks_have_no_copies_of_their_dags_params(dags: Path) -> None:
     """Airflow would validate each copy whenever it reads the file. What a task is given has the DAG's, and the trigger's."""
     for dag in parse(dags)[0].dags.values():
-        assert dag.params
+        assert dag.params or dag.dag_id == DOCTOR
         for task in dag.tasks:
             assert not task.params
             given = process_params(dag, task, {"max_records": 7}, suppress_exception=False)
@@ -160,6 +162,7 @@ def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule
         ("flights__replay", {"flights", "flights__replay"}),
         ("more__maintain", {"more", "more__replay", "more__maintain"}),
         ("posts__receive", {"posts__receive"}),
+        (DOCTOR, {DOCTOR}),
         ("none", set()),
     ],
 )
@@ -191,6 +194,7 @@ def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     assert {name: dag["timetable"]["__type"].rsplit(".", 1)[1] for name, dag in serialized.items()} == {
         **{f"{name}__replay": "NullTimetable" for name in ("flights", "cron", "endless", "lagging")},
         "flights": "NullTimetable",
+        f"{DOCTOR_DAG}cron": "NullTimetable",
         "cron": "CronTriggerTimetable",
         "endless": "ContinuousTimetable",
         "lagging": "AssetTriggeredTimetable",
@@ -212,7 +216,7 @@ def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
     if by_airflow:
         monkeypatch.setattr("tidegate.pipelines.parse_pipeline", unchecked)
     _, serialized, errors = parse(dags)
-    assert (set(serialized), set(errors)) == ({"flights", "flights__replay"}, {"pipelines/refused.yaml"})
+    assert (set(serialized), set(errors)) == ({"flights", "flights__replay", DOCTOR}, {"pipelines/refused.yaml"})
     assert ("Airflow refuses this file" in errors["pipelines/refused.yaml"]) is by_airflow
 
 
@@ -264,7 +268,10 @@ def test_a_file_that_no_dag_can_be_made_of_is_an_import_error_of_its_own(dags: P
     for name in names:
         (dags / "pipelines" / f"{name}.yaml").write_text(text)
     _, serialized, errors = parse(dags)
-    assert (set(serialized), set(errors)) == ({"flights", "flights__replay"}, {f"pipelines/{name}.yaml" for name in names})
+    assert (set(serialized), set(errors)) == (
+        {"flights", "flights__replay", DOCTOR},
+        {f"pipelines/{name}.yaml" for name in names},
+    )
     (dags / "pipelines" / "again.yaml").write_text(text)
     _, serialized, errors = parse(dags)
     assert (serialized, errors.keys() >= {"pipelines/again.yaml", "pipelines/flights.yaml"}) == ({}, True)

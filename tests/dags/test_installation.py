@@ -61,7 +61,7 @@ def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None
     """Both, with loads that run the installed application and find the transforms beside the pipelines."""
     write_example(tmp_path)
     dags = build_dags(tmp_path / "pipelines", spark_jobs=tmp_path / "spark_jobs")
-    assert dags.keys() == {"orders", "orders__replay"}
+    assert dags.keys() == {"orders", "orders__replay", "tidegate__doctor__orders"}
     load = dags["orders"].get_task("load")
     assert isinstance(load, LoadOperator)
     assert load.spark_jobs == tmp_path / "spark_jobs"

@@ -19,12 +19,14 @@ from hypothesis import strategies as st
 from tests.dags.test_dags import VALUES, change, dags, parse
 from tidegate.airflow.dags import _validate
 from tidegate.core.config.declared import members
+from tidegate.core.config.names import DOCTOR_DAG
 from tidegate.core.model.errors import ConfigError
 from tidegate_receivers.airflow.dag import receiver_dag
 from tidegate_receivers.config.files import parse_receiver
 from tidegate_receivers.config.receiver import Listen, Receiver
 
 __all__ = ["dags"]  # a fixture
+PIPELINES = ("flights", "flights__replay", f"{DOCTOR_DAG}flights")
 REPO = Path(__file__).parents[2]
 POSTS = "kind: http\ntopic: orders\nlisten: {port: 8080}\n"
 LOG = "kind: file\ntopic: orders\nfile: {path: /var/log/orders.log}\n"
@@ -42,7 +44,7 @@ def test_every_receiver_file_is_a_dag_beside_those_of_the_pipelines(dags: Path) 
     """With no connection defined; a receiver may have the name of a pipeline."""
     write(dags, flights=POSTS, log=LOG)
     bag, serialized, errors = parse(dags)
-    assert (set(serialized), errors) == ({"flights", "flights__replay", "flights__receive", "log__receive"}, {})
+    assert (set(serialized), errors) == ({*PIPELINES, "flights__receive", "log__receive"}, {})
     assert "listen: {port: 8080}" in (bag.dags["flights__receive"].doc_md or "")
 
 
@@ -85,7 +87,7 @@ def test_a_broken_receiver_is_an_import_error_of_its_own_file_and_leaves_the_oth
     (dags / "pipelines" / "broken.yaml").write_text("transform: 5\n")
     (dags / "receivers" / "other.yml").touch()
     _, serialized, errors = parse(dags)
-    assert set(serialized) == {"flights", "flights__replay", "log__receive"}
+    assert set(serialized) == {*PIPELINES, "log__receive"}
     names = ("receivers/broken.yaml", "receivers/other.yml", "receivers/posts.yaml", "receivers/lines.yaml")
     assert errors.keys() == {*names, "pipelines/broken.yaml"}
     assert 'receivers/broken.yaml: kind: expected "http"' in errors["receivers/broken.yaml"]

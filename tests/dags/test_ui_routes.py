@@ -765,7 +765,7 @@ def test_each_operator_with_the_link_exists() -> None:
     for operator in PageLink.operators:
         found = getattr(importlib.import_module(operator.__module__), operator.__name__)
         assert (found.__name__, found.__module__) == (operator.__name__, operator.__module__)
-    without = {"MaintainOperator", "PlanMaintenanceOperator"}
+    without = {"MaintainOperator", "PlanMaintenanceOperator", "DoctorOperator", "DoctorLoadOperator"}
     assert {operator.__name__ for operator in PageLink.operators} == {*operators.__all__} - without
     assert bool(TidegatePlugin.operator_extra_links) == bool(TidegatePlugin.react_apps)
 

@@ -213,7 +213,7 @@ def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, 
     assert produce_lines(kafka, "orders", ORDERS) == len(ORDERS)
     api.wait_dag("orders")
     assert api.import_errors() == []
-    assert {dag["dag_id"] for dag in api.dags()} == {"orders", "orders__replay"}
+    assert {dag["dag_id"] for dag in api.dags()} == {"orders", "orders__replay", "tidegate__doctor__orders"}
     assert api.get("/plugins/importErrors")["total_entries"] == 0
     api.unpause("orders")
     run_id = api.trigger("orders")

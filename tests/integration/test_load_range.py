@@ -148,8 +148,8 @@ def test_a_large_load_is_parsed_by_python_workers_to_the_same_rows(
     """The server's workers have what that needs, and get the decoder as code; the table shows no difference."""
     load(platform, job)
     monkeypatch.setattr(python_workers, "MANY", total_count(job.load.ranges))
-    asked = mock.Mock(wraps=python_workers._can_decode)
-    monkeypatch.setattr(python_workers, "_can_decode", asked)
+    asked = mock.Mock(wraps=python_workers.why_not)
+    monkeypatch.setattr(python_workers, "why_not", asked)
     by_workers = replace(job, table=f"{job.table}_by_workers")
     with caplog.at_level(logging.INFO, "tidegate"):
         result = load(platform, by_workers)

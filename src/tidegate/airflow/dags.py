@@ -3,6 +3,7 @@
     <pipeline>             plan -> load -> commit
     <pipeline>__replay     plan -> load (of each chunk) -> verify
     <pipeline>__maintain   plan -> compact, expire, remove_orphans
+    tidegate__doctor__<…>  look, load of one record for each way that loads go; one DAG for all pipelines of a folder
 
 A file of another kind has the DAGs that its package makes (`tidegate.beside`). Nothing is asked of a broker, database or Spark
 here: a DAG file is parsed again and again. Each file's DAGs are built and validated by themselves, and what fails is the import
@@ -12,9 +13,10 @@ error of its own file: the others go on.
 from __future__ import annotations
 
 import json
+import logging
 import zlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -27,6 +29,8 @@ from airflow.sdk.definitions.param import ParamsDict
 from tidegate.airflow import declared
 from tidegate.airflow.operators import (
     CatchUpOperator,
+    DoctorLoadOperator,
+    DoctorOperator,
     FinishOperator,
     LoadOperator,
     MaintainOperator,
@@ -37,13 +41,14 @@ from tidegate.airflow.operators import (
 from tidegate.airflow.operators.tasks import RetryWhatCanHeal
 from tidegate.airflow.replay_form import NUMBERED, OFFSET, count, flag, replay_params
 from tidegate.beside import Stated, load_beside, loaded
-from tidegate.core.config.names import COMMITS_TABLE, MAINTAIN_DAG, REPLAY_DAG
+from tidegate.core.config.names import COMMITS_TABLE, DOCTOR_DAG, MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import LagSchedule, Maintenance, Pipeline
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import ConfigError
-from tidegate.pipelines import load_pipelines, shown_as
+from tidegate.pipelines import digest, load_pipelines, shown_as
 
 T = TypeVar("T")
+log = logging.getLogger(__name__)
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
 MAINTENANCE_LIMIT = timedelta(days=1)
@@ -70,6 +75,13 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
             *([maintain_dag(pipeline, pipeline.maintenance, spark_jobs=spark_jobs)] if pipeline.maintenance else []),
         ]
 
+    valid = [pipeline for pipeline in pipelines.values() if isinstance(pipeline, Pipeline)]
+    if valid and (wanted is None or wanted.startswith(DOCTOR_DAG)):
+        try:
+            doctor = doctor_dag(valid, spark_jobs=spark_jobs, files=digest(folder))
+            dags[doctor.dag_id] = doctor
+        except Exception:
+            log.exception("the DAG that examines this installation is not made")  # the file that is wrong has its own error
     for file, pipeline in pipelines.items():
         if wanted in {None, file.stem, f"{file.stem}{REPLAY_DAG}", f"{file.stem}{MAINTAIN_DAG}"}:
             dags |= _dags_of(file, pipeline, of_pipeline)
@@ -212,6 +224,35 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
         for n, step in enumerate(steps):
             order = {"priority_weight": len(steps) - n, "weight_rule": "absolute"}
             plan >> MaintainOperator(task_id=step, step=step, pipeline=pipeline, spark_jobs=spark_jobs, **order)
+    return dag
+
+
+def doctor_dag(pipelines: Sequence[Pipeline], *, spark_jobs: Path, files: str) -> DAG:
+    """The DAG that examines this installation; `files` is the digest of the files of its pipelines."""
+    ways: dict[tuple[str, ...], list[Pipeline]] = {}
+    for each in pipelines:
+        way = each.source.connection, each.spark.connection, each.sink.table.partition(".")[0], each.sink.kind
+        ways.setdefault(way, []).append(each)
+    dag = DAG(
+        f"{DOCTOR_DAG}{min(each.name for each in pipelines)}",
+        description=f"Examines this installation of Tidegate (files {files})",
+        doc_md="What this installation lacks, as its tasks see it: `tidegate doctor` starts a run and prints what it found.",
+        schedule=None,
+        start_date=EPOCH,
+        catchup=False,
+        auto_register=False,
+        is_paused_upon_creation=False,  # it has no schedule: a run is always somebody's wish
+        max_active_runs=1,
+        max_consecutive_failed_dag_runs=0,  # a run that finds something fails on purpose
+        default_args={"retries": 0},
+        dagrun_timeout=timedelta(hours=1),
+        tags=["tidegate"],
+    )
+    with dag:
+        DoctorOperator(task_id="look", pipelines=pipelines, files=files)
+        for first, *_ in ways.values():
+            DoctorLoadOperator(task_id=f"load_{first.name}", pipeline=first, spark_jobs=spark_jobs)
+    _validate(dag)
     return dag
 
 

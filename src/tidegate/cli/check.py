@@ -13,6 +13,7 @@ import typer
 
 from tidegate.beside import Stated, load_beside, loaded, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of, print_json
+from tidegate.core.audit.findings import Finding, is_broken
 from tidegate.core.audit.quarantine import judge_quarantine, not_found
 from tidegate.core.config.checks import ineffective
 from tidegate.core.config.declared import json_schema
@@ -139,17 +140,27 @@ def receiver_pools(project: Path) -> dict[str, int]:
 
 def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
     """Whether no load waits for ever for a pool; prints the pools that Airflow lacks, or that have no slots."""
+    lacking = pools_found(api, slots)
+    for each in lacking:
+        style = "red" if each.state == "broken" else "dim"
+        err.print(f"pool {each.of}: {each.says}{'. ' if each.fix else ''}{each.fix}", style=style, markup=False)
+    return not is_broken(lacking)
+
+
+def pools_found(api: AirflowApi, slots: dict[str, int]) -> list[Finding]:
+    """The pools that Airflow lacks, or that have no slots."""
     lacking = {name: held for name in slots if not (held := api.pool_slots(name))}
     by_plugin = None in lacking.values() and api.has_plugin("tidegate")
-    can_run = True
+    found = []
     for name, held in lacking.items():
         if held is None and by_plugin:
-            err.print(f"pool {name}: not there yet, made when the next run starts", style="dim", markup=False)
+            says = "not there yet, made when the next run starts"
+            found.append(Finding(check="pools", of=name, state="unknown", says=says))
         else:
-            can_run, what = False, "missing" if held is None else "has no slots"
-            text = f"pool {name}: {what}, and its loads wait for ever. Run `{pool_command(name, slots[name])}`"
-            err.print(text, style="red", markup=False)
-    return can_run
+            says = f"{'missing' if held is None else 'has no slots'}, and its loads wait for ever"
+            fix = f"Run `{pool_command(name, slots[name])}`"
+            found.append(Finding(check="pools", of=name, state="broken", says=says, fix=fix))
+    return found
 
 
 def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:

@@ -140,5 +140,6 @@ Set before the first run:
 Then restart Airflow once, so that it loads Tidegate's plugin, and run the pipeline:
 
   tidegate check --project {shlex.quote(str(folder))}
+  tidegate doctor --project {shlex.quote(str(folder))}
   airflow dags unpause {pipeline.name}
   airflow dags trigger {pipeline.name}"""

@@ -49,7 +49,10 @@ def pay_off(spark: SparkSession, check: str) -> bool:
         return False
     able = _able.setdefault(spark, {})
     if check not in able:
-        able[check] = _can_decode(spark, check)
+        why = why_not(spark, check)
+        if why is not None:
+            log.info("Spark parses the records itself, since its Python workers cannot: %s", why)
+        able[check] = why is None
     return able[check]
 
 
@@ -62,12 +65,11 @@ def in_workers(function: Callable[[Iterator[Any]], Iterator[Any]], returns: Data
     return udf
 
 
-def _can_decode(spark: SparkSession, check: str) -> bool:
+def why_not(spark: SparkSession, check: str) -> str | None:
+    """Why the workers cannot decode, by what their job of one row fails for; None where they can."""
     try:
         spark.range(1).select(in_workers(resolve_name(check), "boolean")(F.col("id"))).collect()
     except Exception as error:  # noqa: BLE001 - whatever they lack, Spark's own parser needs none of it
         named = [line.strip() for line in str(error).splitlines() if "Error" in line]
-        why = named[-1] if named else type(error).__name__
-        log.info("Spark parses the records itself, since its Python workers cannot: %s", why)
-        return False
-    return True
+        return named[-1] if named else type(error).__name__
+    return None

@@ -3,6 +3,7 @@
     batch         plan, load, commit, catch_up
     replay        plan, load of each chunk, verify
     maintenance   plan, compact, expire, remove_orphans
+    doctor        look, load of one record
 
 Operators are thin: they read Airflow's context, call the core through its ports, log, and hand on. `plan`, `commit` and
 `verify` import neither Spark nor pandas. What a plan saves travels between the tasks as its Variable's key; the load's answer
@@ -14,6 +15,7 @@ its commit checks the cursor, so it can be late without harm.
 
 from __future__ import annotations
 
+from tidegate.airflow.operators.doctor import DoctorLoadOperator, DoctorOperator
 from tidegate.airflow.operators.finish import CatchUpOperator, FinishOperator
 from tidegate.airflow.operators.load import LoadOperator
 from tidegate.airflow.operators.maintenance import MaintainOperator, PlanMaintenanceOperator
@@ -21,6 +23,8 @@ from tidegate.airflow.operators.plan import PlanOperator, PlanReplayOperator
 
 __all__ = [
     "CatchUpOperator",
+    "DoctorLoadOperator",
+    "DoctorOperator",
     "FinishOperator",
     "LoadOperator",
     "MaintainOperator",

@@ -219,17 +219,18 @@ class AirflowApi(RestClient):
 
     def has_plugin(self, name: str) -> bool:
         """Whether Airflow has loaded a plugin of that name."""
-        return self._plugin(name) is not None
+        return self.plugin(name) is not None
 
     def page(self, path: str) -> str | None:
         """The address of one of Tidegate's pages (`tidegate.core.model.uris`); None: this Airflow has none, or does not say."""
         try:
-            plugin = self._plugin("tidegate")
+            plugin = self.plugin("tidegate")
         except PlatformError:  # not everybody may see plugins
             return None
         return str(self.base_url.join(path)) if plugin is not None and plugin.get("react_apps") else None
 
-    def _plugin(self, name: str) -> dict[str, Any] | None:
+    def plugin(self, name: str) -> dict[str, Any] | None:
+        """The plugin of that name; None where Airflow has loaded none."""
         return next((plugin for plugin in self.pages("/plugins", "plugins") if plugin["name"] == name), None)
 
     def announce(self, asset: str, keys: Iterable[str], extra: Mapping[str, Any]) -> Iterator[str]:

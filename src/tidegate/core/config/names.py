@@ -40,6 +40,9 @@ RECEIVE_DAG = "__receive"
 """The suffix of the DAG that runs a receiver."""
 MAINTAIN_DAG = "__maintain"
 """The suffix of the DAG that maintains a pipeline's table."""
+DOCTOR_DAG = "tidegate__doctor__"
+"""The prefix of the DAG that examines an installation where its tasks run. Behind it is the first pipeline of a folder: other
+folders of one Airflow have other pipelines."""
 IDEMPOTENCY_KEY = "tidegate.idempotency_key"
 """The header of a record that tells it from a repeat of another one."""
 DEFAULT_POOL = "default_pool"
@@ -74,6 +77,8 @@ def name_faults(name: str) -> list[str]:
         for suffix, what in ((REPLAY_DAG, "replay"), (RECEIVE_DAG, "receive"), (MAINTAIN_DAG, "maintain tables"))
         if name.endswith(suffix)
     ]
+    if name.startswith(DOCTOR_DAG):
+        faults.append(f'a name that does not begin with "{DOCTOR_DAG}", as DAGs do that examine installations')
     faults += [
         f'a name without "{word}": Airflow masks Variables whose keys contain it' for word in MASKED_WORDS if word in name
     ]

@@ -103,6 +103,22 @@ def answering(name: str) -> Iterator[None]:
         ) from error
 
 
+def purge(name: str) -> bool:
+    """Drop a table, and remove its files; whether there was one.
+
+    Raises:
+        SinkUnavailable: the catalog does not answer.
+    """
+    from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - as above
+
+    if load_table(name) is None:
+        return False
+    catalog, _, identifier = name.partition(".")
+    with answering(name):
+        load_catalog(catalog).purge_table(identifier)
+    return True
+
+
 def move_owner(table: str, old: str, new: str) -> None:
     """Make `new` an owner of the table in the place of `old`, and what `old` has loaded its own.
 

@@ -1,0 +1,298 @@
+"""The tasks of the DAG `tidegate__doctor__<…>`: what an installation lacks, as the tasks of pipelines see it.
+
+    look            packages, Variables, Kafka
+    load_<pipeline> Spark, and one real load of one record, for each way that loads go
+
+Nothing that pipelines use is changed. A task that finds something broken fails, with all of it in its log; what it found is an
+XCom, which `tidegate doctor` prints.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, requires, version
+from itertools import groupby, pairwise
+from typing import TYPE_CHECKING, Any, get_args
+
+from airflow.sdk import BaseOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
+from croniter import croniter  # type: ignore[import-untyped]
+from packaging.requirements import Requirement
+
+from tidegate.airflow.connections import brokers_of, get_connection, kafka_settings
+from tidegate.airflow.operators.load import LoadOperator
+from tidegate.airflow.operators.spark import TYPES
+from tidegate.airflow.store import answering, shadowed
+from tidegate.core.audit.findings import Finding, State, is_broken, looked, of_error, sound
+from tidegate.core.config.names import QUARANTINE
+from tidegate.core.config.pipeline import LagSchedule, Pipeline, Source
+from tidegate.core.config.schedules import CONTINUOUS
+from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.state.ledger import cursor_key
+from tidegate.core.state.receipt import Load
+from tidegate.kafka.settings import planning_client, spark_client
+from tidegate.sinks import reader_of
+
+if TYPE_CHECKING:
+    from tidegate.kafka.brokers import AdminBrokers
+
+FINDINGS, DEPLOYED = "tidegate_findings", "tidegate_deployed"
+"""The XComs of what a task has found, and of what it runs: version, and digest of the pipelines' files."""
+MOST = 200
+"""Findings of a task that are handed on; the log has all of them."""
+TIMEOUT_S = 10.0
+LAST = 10
+"""Offsets that the load is tried with."""
+SAME_MODULE = {"pyspark-client": "pyspark"}
+"""A distribution that another one may stand in for."""
+
+
+class DoctorOperator(BaseOperator):
+    """Looks at what needs no Spark. `files` is the digest of the pipelines' files that this process has read."""
+
+    ui_color = "#f6efdb"
+
+    def __init__(self, *, pipelines: Sequence[Pipeline], files: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.pipelines = tuple(pipelines)
+        self.digest = files
+
+    def execute(self, context: Context) -> None:
+        """Look. Raises AirflowFailException: something is broken."""
+        context["ti"].xcom_push(key=DEPLOYED, value={"version": version("tidegate"), "files": self.digest})
+        found = [
+            *looked("packages", "tasks", lambda: packages_found("airflow")),
+            *looked("variables", "tasks", lambda: variables_found(self.pipelines)),
+            *self._kafka(),
+        ]
+        hand_on(context, found, self.log)
+
+    def _kafka(self) -> Iterator[Finding]:
+        of_connection = sorted(self.pipelines, key=lambda pipeline: pipeline.source.connection)
+        for connection, pipelines in groupby(of_connection, lambda pipeline: pipeline.source.connection):
+            yield from looked("kafka-connection", connection, partial(self._connection, connection, list(pipelines)))
+
+    def _connection(self, connection: str, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
+        from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+        from tidegate.kafka.rights import REFUSED_S, brokers_found  # noqa: PLC0415
+
+        settings = kafka_settings(pipelines[0], "doctor", planning_client, self.log)
+        kafka_settings(pipelines[0], "doctor", spark_client, self.log)
+        yield sound("kafka-connection", connection)
+        found = list(brokers_found(settings, connection))
+        yield from found
+        if is_broken(found):
+            return
+        with closing(AdminBrokers(settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S)) as brokers:
+            for each in pipelines:
+                yield from looked("topics", each.name, partial(self._topics, each, settings, brokers))
+
+    def _topics(self, pipeline: Pipeline, settings: Mapping[str, str], brokers: AdminBrokers) -> Iterator[Finding]:
+        from tidegate.kafka.rights import retention_found, rights_found  # noqa: PLC0415 - as above
+
+        name, source = pipeline.name, pipeline.source
+        topics = topics_of(source, brokers)
+        if not topics:
+            says = f"the cluster has no topic that matches {source}, or shows none to this login"
+            yield Finding(check="topics", of=name, state="doubtful", says=says, fix="Correct source.pattern")
+            return
+        rights = list(rights_found(settings, name, topics, pipeline.consumer_group))
+        yield from rights
+        gap_s = longest_gap_s(pipeline.schedule)
+        if gap_s is not None and not is_broken(rights):
+            yield from retention_found(brokers.retention_ms, name, topics, gap_s)
+
+
+class DoctorLoadOperator(LoadOperator):
+    """Loads the newest records of a pipeline's topics into a table of its own, finds it without Spark, and drops the table."""
+
+    ui_color = "#f6efdb"
+
+    def __init__(self, *, pipeline: Pipeline, **kwargs: Any) -> None:
+        # no repeats are looked for, no hour is announced, who is away is named at once, and any record may be rejected
+        quarantine = pipeline.quarantine and replace(pipeline.quarantine, budget=1.0)
+        super().__init__(pipeline=replace(pipeline, dedupe=None, announce=None, wait_s=0, quarantine=quarantine), **kwargs)
+
+    def execute(self, context: Context) -> None:  # type: ignore[override]
+        """Look. Raises AirflowFailException: something is broken."""
+        named = self.pipeline.spark.connection
+        found = list(looked("spark-connection", named, self._connection))
+        if not is_broken(found) and self._is_warm:
+            found += looked("spark", named, self._server)
+        elif not is_broken(found):
+            says = "loads go through spark-submit: what a driver has is known by the load alone"
+            found.append(Finding(check="spark", of=named, state="unknown", says=says))
+        if not is_broken(found):
+            found += looked("load", self.pipeline.name, partial(self._trial, context))
+        hand_on(context, found, self.log)
+
+    _is_warm = False
+
+    def _connection(self) -> Iterator[Finding]:
+        named = self.pipeline.spark.connection
+        connection = get_connection(named, expected="spark_connect (a warm server) or spark (spark-submit)")
+        self._is_warm = connection.conn_type == "spark_connect"
+        if connection.conn_type in TYPES:
+            yield sound("spark-connection", named)
+        else:
+            says, fix = f"it is of type {connection.conn_type}", f"Use a connection of one of the types {', '.join(TYPES)}"
+            yield Finding(check="spark-connection", of=named, state="broken", says=says, fix=fix)
+
+    def _server(self) -> Iterator[Finding]:
+        from tidegate.spark.errors import translated  # noqa: PLC0415 - parsing the DAG needs no Spark
+        from tidegate.spark.examination import spark_found  # noqa: PLC0415
+        from tidegate.spark.session import connect  # noqa: PLC0415
+
+        named, catalog = self.pipeline.spark.connection, self.pipeline.sink.table.partition(".")[0]
+        with connect(self._connect_url(), name="tidegate-doctor") as spark, translated():
+            yield from spark_found(spark, named, catalog)
+
+    def _trial(self, context: Context) -> Iterator[Finding]:
+        pipeline = self.pipeline
+        table = f"{pipeline.trials}_doctor_{uuid.uuid4().hex[:8]}"
+        part = self._newest_offsets()
+        if part is None:
+            yield self._untried("its topics hold no record that a load could be tried with")
+            return
+        batch = 1 if pipeline.identity == "batch" else None
+        load = Load(pipeline=pipeline.name, seq=1, run_id=context["run_id"], ranges=(part,), batch=batch)
+        job = self.order(context, load, transform=pipeline.transform, table=table)
+        left: list[Finding] = []
+        try:
+            result = self.through_spark(lambda runner: runner.run(job), context, self.patience(context))
+            if result.receipt.rows + (result.receipt.write.quarantined or 0) == 0:
+                yield self._untried(f"the last {part.count} offsets of {part.topic_partition} made no row")
+            else:
+                yield self._found(table)
+        finally:
+            left += self._drop(f"{table}{QUARANTINE}", table)
+        yield from left  # of a load that failed, the log names them: most likely it has made none
+
+    def _untried(self, why: str) -> Finding:
+        fix = "Produce a record, then examine again"
+        return Finding(check="load", of=self.pipeline.name, state="unknown", says=why, fix=fix)
+
+    def _newest_offsets(self) -> OffsetRange | None:
+        """The last offsets of a partition; the very last may be the mark of a transaction. Raises KafkaError."""
+        source = self.pipeline.source
+        with closing(brokers_of(self.pipeline, "doctor", self.log)) as brokers:
+            marks = brokers.watermarks(topics_of(source, brokers), isolation_level=source.isolation_level)
+        held = ((tp, marks.earliest[tp], end) for tp, end in sorted(marks.latest.items()) if source.reads(tp))
+        return next((OffsetRange(*tp, max(start, end - LAST), end) for tp, start, end in held if end > start), None)
+
+    def _found(self, table: str) -> Finding:
+        reader, name, catalog = reader_of(self.pipeline.sink.kind), self.pipeline.name, table.partition(".")[0]
+        if reader.receipts(table, name):
+            reader.without_origin(table)  # which reads more than the catalog: files of the warehouse
+            return sound("load", name)
+        return Finding(
+            check="load",
+            of=name,
+            state="broken",
+            says=f"Spark has loaded into {table}, and Airflow's worker does not find that table: {catalog} is another catalog "
+            "to PyIceberg than to Spark",
+            fix=f"Give PYICEBERG_CATALOG__{catalog.upper()}__* of the workers what spark.sql.catalog.{catalog}.* of Spark has",
+        )
+
+    def _drop(self, *tables: str) -> Iterator[Finding]:
+        """Drop them, by whoever made them where that can be asked."""
+        from tidegate.sinks.iceberg.catalog import purge  # noqa: PLC0415 - parsing the DAG needs no catalog
+        from tidegate.spark.session import connect  # noqa: PLC0415
+
+        for table in tables:
+            try:
+                if self._is_warm:
+                    with connect(self._connect_url(), name="tidegate-doctor") as spark:
+                        spark.sql(f"DROP TABLE IF EXISTS {'.'.join(f'`{part}`' for part in table.split('.'))} PURGE")
+                else:
+                    purge(table)
+            except Exception:
+                self.log.exception("table %s was not dropped", table)
+                says = f"table {table}, which this task may have made, was not dropped"
+                fix = f"Look at the task's log, and run DROP TABLE IF EXISTS {table} PURGE in Spark"
+                yield Finding(check="load", of=self.pipeline.name, state="doubtful", says=says, fix=fix)
+
+
+def topics_of(source: Source, brokers: AdminBrokers) -> tuple[str, ...]:
+    """The topics of a source that are there. Raises KafkaError."""
+    return source.named or tuple(brokers.match_topics(str(source.pattern), source.exclude))
+
+
+def longest_gap_s(schedule: str | LagSchedule | None) -> float | None:
+    """Seconds of the longest time between two runs; None for a schedule without a bound."""
+    if isinstance(schedule, LagSchedule) or schedule in {None, CONTINUOUS}:
+        return schedule.max_delay if isinstance(schedule, LagSchedule) else None
+    times = croniter(schedule, 0.0)
+    # of a schedule by days more than a year; where the times of one day differ, they do so each day
+    return max(float(later - earlier) for earlier, later in pairwise(times.get_next(float) for _ in range(400)))
+
+
+def packages_found(extra: str) -> Iterator[Finding]:
+    """Whether what an extra of this package requires is installed here."""
+    fits = True
+    for line in requires("tidegate") or ():
+        needed = Requirement(line)
+        if needed.marker is not None and not needed.marker.evaluate({"extra": extra}):
+            continue
+        held = _version(needed.name) or _version(SAME_MODULE.get(needed.name, needed.name))
+        if held is None or not needed.specifier.contains(held, prereleases=True):
+            fits = False
+            says = "is not installed" if held is None else f"is {held}"
+            yield Finding(
+                check="packages",
+                of=needed.name,
+                state="broken" if held is None else "doubtful",
+                says=f"{needed.name} {says} where tasks run; Tidegate {version('tidegate')} needs {needed.specifier or 'it'}",
+                fix=f"Run `pip install 'tidegate[{extra}]'` there",
+            )
+    if fits:
+        yield sound("packages", f"tidegate[{extra}]")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def variables_found(pipelines: Iterable[Pipeline]) -> Iterator[Finding]:
+    """Whether the Variables of pipelines are read from Airflow's database, in which they are written."""
+    from airflow.sdk.configuration import conf  # noqa: PLC0415 - in tasks only
+    from airflow.sdk.execution_time.supervisor import ensure_secrets_backend_loaded  # noqa: PLC0415
+
+    found = []
+    if conf.getboolean("core", "multi_team", fallback=False):
+        says = "Airflow runs several teams, to whom a Variable of one key may be several, and a pipeline's saved state is one"
+        fix = "Run the pipelines in an Airflow without [core] multi_team"
+        found.append(Finding(check="variables", of="multi_team", state="broken", says=says, fix=fix))
+    backends = ensure_secrets_backend_loaded()
+    for pipeline in pipelines:
+        key = cursor_key(pipeline.name)
+        if (backend := answering(backends, key)) is not None:
+            found.append(of_error("variables", pipeline.name, shadowed(key, f"the task's {backend}")))
+    yield from found or [sound("variables", "Airflow")]
+
+
+def hand_on(context: Context, found: Sequence[Finding], log: Any) -> None:
+    """Log what was found, the worst first, and hand it on. Raises AirflowFailException: something is broken."""
+    from airflow.sdk._shared.secrets_masker import redact  # noqa: PLC0415 - parsing the DAG needs no masker
+
+    levels = {"broken": log.error, "doubtful": log.warning}
+    found = sorted(found, key=lambda each: get_args(State).index(each.state))
+    for each in found:
+        levels.get(each.state, log.info)("%s", each)
+    told, fine = ([each for each in found if (each.state == "sound") is is_sound] for is_sound in (False, True))
+    value = {
+        "findings": [asdict(each) for each in told[:MOST]],
+        "sound": [[each.check, each.of] for each in fine[:MOST]],  # no tuples, which Airflow keeps as objects
+        "left_out": len(told[MOST:]) + len(fine[MOST:]),
+    }
+    context["ti"].xcom_push(key=FINDINGS, value=redact(value))
+    if is_broken(found):
+        count = sum(each.state == "broken" for each in found)
+        raise AirflowFailException(f"{count} of {len(found)} findings are broken, the first: {found[0]}")

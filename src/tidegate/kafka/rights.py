@@ -1,0 +1,138 @@
+"""What a Kafka connection may do, and whether its addresses are of one cluster: one request for each, which changes nothing.
+
+A broker says what the client may do with a topic or a group (KIP-430), so that a right is known to be missing before it is
+needed. One without an authorizer allows everything.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import confluent_kafka as ck
+
+from tidegate.core.audit.findings import Finding, State, of_error, sound
+from tidegate.core.model.errors import KafkaError, some
+from tidegate.kafka.brokers import COORDINATOR_WAIT_S
+from tidegate.kafka.client import MOVING, Admin
+from tidegate.kafka.settings import BROKERS
+
+TIMEOUT_S = 10.0
+REFUSED_S = 2.0
+"""Refused connections: long enough for a host with several addresses, of which the first is refused."""
+
+
+class Right(NamedTuple):
+    """What a pipeline does with topics or groups: by librdkafka's name and by that of ACLs, and what is so without it."""
+
+    check: str
+    name: str
+    operation: str
+    kind: str
+    state: State
+    effect: str
+
+    def missing(self, of: str, on: Sequence[str]) -> Finding:
+        """The finding that it is missing on these."""
+        says = f"the login has not the right {self.operation} on {self.kind} {some(on)}: {self.effect}"
+        names = " ".join(f"--{self.kind} {name}" for name in on)
+        fix = f"Grant it: `kafka-acls.sh --add --allow-principal User:NAME --operation {self.operation} {names}`"
+        return Finding(check=self.check, of=of, state=self.state, says=says, fix=fix)
+
+
+TOPIC_RIGHTS = (
+    Right("read", "READ", "Read", "topic", "broken", "loads fail"),
+    Right("describe-configs", "DESCRIBE_CONFIGS", "DescribeConfigs", "topic", "doubtful", "nothing warns of lost records"),
+)
+GROUP_RIGHT = Right("group", "READ", "Read", "group", "doubtful", "lag tools see no position of the pipeline")
+
+
+def brokers_found(settings: Mapping[str, str], connection: str) -> Iterator[Finding]:
+    """Whether each address of the connection answers, and which cluster it is of."""
+    name = next(name for name in BROKERS if name in settings)
+    clusters: dict[str, str] = {}
+    failed: list[KafkaError] = []
+    for server in filter(None, (part.strip() for part in settings[name].split(","))):
+        try:
+            with Admin({**settings, name: server}, timeout_s=TIMEOUT_S, refused_s=REFUSED_S) as admin:
+                asked = admin.client.describe_cluster(request_timeout=TIMEOUT_S)
+                clusters[server] = str(admin.answer(asked, "*").cluster_id)
+        except KafkaError as error:
+            failed.append(error)
+    for each in failed:
+        yield of_error("brokers", connection, each, "doubtful" if clusters and each.retryable else "broken")
+    if len(set(clusters.values())) > 1:
+        of_each = ", ".join(f"{server} is of {cluster}" for server, cluster in clusters.items())
+        yield Finding(
+            check="brokers",
+            of=connection,
+            state="broken",
+            says=f"the addresses are of different clusters: {of_each}",
+            fix="Name the brokers of one cluster in bootstrap.servers, and make a connection of its own for each other one",
+        )
+    elif clusters and not failed:
+        yield sound("brokers", connection)
+
+
+def rights_found(settings: Mapping[str, str], of: str, topics: Sequence[str], group: str) -> Iterator[Finding]:
+    """Whether a pipeline may do with its topics and its group what it does. Brokers that do not answer are findings too."""
+    with Admin(settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S) as admin:
+        allowed: dict[str, set[str]] = {}
+        failed: list[Finding] = []
+        asked = admin.client.describe_topics(
+            ck.TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=TIMEOUT_S
+        )
+        for topic, future in asked.items():
+            if (error := admin.wait(future)) is None:
+                allowed[topic] = _names(future.result().authorized_operations)
+            else:
+                failed.append(of_error("topics", of, admin.meaning(error, topic)))
+        yield from failed or [sound("topics", of)]
+        for right in TOPIC_RIGHTS if allowed else ():
+            lacking = [topic for topic, names in allowed.items() if names and right.name not in names]
+            if lacking:
+                yield right.missing(of, lacking)
+            elif all(allowed.values()):
+                yield sound(right.check, of)
+            else:  # who may describe a topic has at least that right
+                yield Finding(check=right.check, of=of, state="unknown", says="the broker does not say who may do what")
+
+        yield _group(admin, of, group)
+
+
+def _group(admin: Admin, of: str, group: str) -> Finding:
+    """Whether the position of a group may be written, which need not exist. The first group of a cluster takes a while."""
+    until = time.monotonic() + TIMEOUT_S
+    while True:
+        asked = admin.client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=TIMEOUT_S)
+        error = admin.wait(future := asked[group])
+        if error is None or error.code() not in MOVING or time.monotonic() > until:
+            break
+        time.sleep(COORDINATOR_WAIT_S)
+    if error is not None and error.code() != ck.KafkaError.GROUP_ID_NOT_FOUND:
+        return of_error("group", of, admin.meaning(error, group), "doubtful")
+    names = set() if error is not None else _names(future.result().authorized_operations)
+    return GROUP_RIGHT.missing(of, [group]) if names and GROUP_RIGHT.name not in names else sound("group", of)
+
+
+def retention_found(
+    retention_ms: Callable[[Sequence[str]], Mapping[str, int]], of: str, topics: Sequence[str], interval_s: float
+) -> Iterator[Finding]:
+    """Whether records are kept for at least two runs, since one may fail."""
+    short = {topic: kept for topic, kept in retention_ms(topics).items() if kept < 2000 * interval_s}
+    for topic, kept in short.items():
+        yield Finding(
+            check="retention",
+            of=of,
+            state="doubtful",
+            says=f"topic {topic} keeps records for {kept / 1000:g} s, and runs are {interval_s:g} s apart: a run that fails "
+            "loses records",
+            fix="Raise retention.ms of the topic, or run more often (`schedule`)",
+        )
+    if not short:
+        yield sound("retention", of)
+
+
+def _names(operations: object) -> set[str]:
+    return {each.name for each in operations} if isinstance(operations, list) else set()
