@@ -18,7 +18,7 @@ from tidegate.airflow import notes
 from tidegate.airflow.dags import build_dags
 from tidegate.airflow.operators import LoadOperator
 from tidegate.airflow.preload import DAGS, TASKS, TRIGGERS
-from tidegate.cli.init import write_example
+from tidegate.cli.init import example, write_files
 
 REPO = Path(__file__).parents[2]
 
@@ -51,7 +51,7 @@ def test_the_package_is_a_provider() -> None:
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Airflow's own use of pathspec
 def test_airflow_takes_one_file_of_what_init_writes_for_a_dag_file(tmp_path: Path) -> None:
     """Transforms are none, also where Airflow does not look into files before it imports them."""
-    write_example(tmp_path)
+    write_files(tmp_path, example())
     found = list_py_file_paths(tmp_path, safe_mode=False)
     assert [Path(file).name for file in found] == ["tidegate_dags.py"]
     assert list_py_file_paths(tmp_path, safe_mode=True) == found
@@ -59,7 +59,7 @@ def test_airflow_takes_one_file_of_what_init_writes_for_a_dag_file(tmp_path: Pat
 
 def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None:
     """Both, with loads that run the installed application and find the transforms beside the pipelines."""
-    write_example(tmp_path)
+    write_files(tmp_path, example())
     dags = build_dags(tmp_path / "pipelines", spark_jobs=tmp_path / "spark_jobs")
     assert dags.keys() == {"orders", "orders__replay", "tidegate__doctor__orders"}
     load = dags["orders"].get_task("load")

@@ -22,7 +22,7 @@ from tidegate.core.model.errors import LookBackExpired, OffsetsOutOfRange
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.jobs import LoadJob, LoadResult
-from tidegate.kafka.log import read_offsets
+from tidegate.kafka.log import read_offsets, with_headers
 from tidegate_local.platform import Platform
 
 TRANSFORM = '''
@@ -203,7 +203,7 @@ def test_the_verdict_knows_repeats_from_lost_records(
     committed = Watermarks({tp: 0}, {tp: 12}, {})
     (dedupe,) = dedupings(receipts, None)
     logged = LoggedRepeats(dedupe, committed.earliest, {})
-    read = read_offsets(kafka, committed, see=[logged.see])
+    read = read_offsets(kafka, committed, see=[with_headers(logged.see)])
     assert set(logged.repeats[tp]) == LEFT_OUT
     table = offsets(platform, asked)
     whole = verify(committed, read, {tp: table}, receipts, logged={dedupe: logged})

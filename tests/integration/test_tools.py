@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -88,6 +89,21 @@ def test_the_first_pipeline_of_the_readme_can_be_typed_from_start_to_rows(shell:
         {"id": 1, "price": 19.5, "valid": True},
         {"id": 2, "price": 120.0, "valid": True},
     ]
+
+
+def test_a_pipeline_is_written_for_the_newest_records_of_a_topic(shell: Shell) -> None:
+    """Of all its partitions, into the project's own folders; Airflow makes its DAG, and nothing else of the project changes."""
+    records = "".join(json.dumps({"id": n, "watts": 4.5, "tags": ["x"]}) + "\n" for n in range(12))
+    done = shell.run("tidegate topic create Lamps --partitions 2 && tidegate produce Lamps", records)
+    assert done.code == 0, done.err
+    done = shell.run("tidegate init --topic Lamps --table lake.shop.lamps && tidegate check")
+    assert done.code == 0, done.err
+    assert (shell.root / "dags" / "pipelines" / "lamps.yaml").is_file()
+    transform = (shell.root / "spark_jobs" / "transforms" / "lamps.py").read_text()
+    assert re.findall(r'^    "(\w.*)"$', transform, re.MULTILINE) == ["id BIGINT, ", "watts DOUBLE, ", "tags ARRAY<STRING>"]
+    with shell.platform.api() as api:
+        api.wait_dag("lamps")
+    assert "does not exist" in shell.run("tidegate init --topic nowhere --table lake.shop.nowhere").err
 
 
 def test_the_wait_for_the_first_load_is_not_silent(shell: Shell) -> None:

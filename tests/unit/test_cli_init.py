@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -17,9 +18,10 @@ from typer.testing import CliRunner
 
 from tests.records import write_of
 from tidegate.cli import check, commands
-from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, write_example
+from tidegate.cli.init import EXAMPLE, FILES, PIPELINE, example, write_files
 from tidegate.cli.shared import the_pipeline
 from tidegate.core.config.layout import Layout
+from tidegate.core.config.sampled import schema_of
 from tidegate.core.model.errors import ConfigError, PlatformError, RequestError
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import Receipt
@@ -109,9 +111,9 @@ def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path
     obstacle(folder)
     before = tree(tmp_path)
     with pytest.raises(RequestError, match=message):
-        write_example(folder)
+        write_files(folder, example())
     with pytest.raises(RequestError, match="cannot be read: File name too long"):
-        write_example(tmp_path / ("a" * 300))
+        write_files(tmp_path / ("a" * 300), example())
     assert tree(tmp_path) == before
 
 
@@ -133,9 +135,9 @@ def test_a_file_that_cannot_be_written_is_named_and_no_part_of_it_stays(
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", open_)
         with pytest.raises(RequestError, match=r"orders.yaml cannot be written: No space left"):
-            write_example(tmp_path)
+            write_files(tmp_path, example())
     assert tree(tmp_path).keys() == {"tidegate_dags.py"}
-    assert [file.name for file in write_example(tmp_path).kept] == ["tidegate_dags.py"]
+    assert [file.name for file in write_files(tmp_path, example()).kept] == ["tidegate_dags.py"]
     assert tree(tmp_path).keys() == set(FILES)
 
 
@@ -274,3 +276,103 @@ def test_a_project_is_a_checkout_or_a_dag_folder_or_holds_one(
         with pytest.raises(ConfigError, match=r"two folders of transforms.*--project .*dags"):
             spark_jobs_of(tmp_path)
     assert spark_jobs_of(tmp_path if spark_jobs else tmp_path / "dags") == tmp_path / (spark_jobs or "dags/spark_jobs")
+
+
+# ---- a pipeline of a topic
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+    """The newest values of every topic."""
+    values: list[bytes | None] = []
+    remote = SimpleNamespace(brokers=lambda _: SimpleNamespace(watermarks=lambda _: None), kafka=lambda _: {})
+    monkeypatch.setattr("tidegate.cli.init.open_remote", lambda _: nullcontext(remote))
+    monkeypatch.setattr("tidegate.kafka.log.newest_values", lambda *_: values)
+    return values
+
+
+def test_a_topic_makes_a_pipeline_whose_columns_are_those_of_its_newest_records(
+    tmp_path: Path, broker: list[bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Valid at once, also beside another one; names that SQL, Python and YAML have other ideas of are quoted."""
+    monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
+    init(tmp_path)
+    broker += [b'{"id": 1, "my \\"price\\"": 1, "to\\\\go": null}', None, b'{"id": 2, "my \\"price\\"": 1.5}']
+    written = init(tmp_path, "--topic", "Shop.Returns-2", "--table", "lake.shop.returns")["written"]
+    assert [Path(file).name for file in written] == ["shop_returns_2.yaml", "shop_returns_2.py"]
+    transform = (tmp_path / "spark_jobs" / "transforms" / "shop_returns_2.py").read_text()
+    made: dict[str, Any] = {}
+    exec(compile(transform, "made", "exec"), made)  # noqa: S102 - what was written is valid Python
+    assert made["COLUMNS"] == 'id BIGINT, `my "price"` DOUBLE, `to\\go` STRING'
+    pipeline = load_pipeline(tmp_path / "pipelines" / "shop_returns_2.yaml")
+    assert (pipeline.source.topics, pipeline.sink.table) == (("Shop.Returns-2",), "lake.shop.returns")
+    checked = CliRunner().invoke(commands(), ["check", "--project", str(tmp_path), "--json"])
+    assert [each["valid"] for each in json.loads(checked.stdout)] == [True, True]
+    broker[:] = [b"no JSON"]
+    init(tmp_path, "--topic", "1", "--name", "numbers", "--table", "lake.shop.numbers")
+    assert load_pipeline(tmp_path / "pipelines" / "numbers.yaml").source.topics == ("1",)
+    exec(compile((tmp_path / "spark_jobs" / "transforms" / "numbers.py").read_text(), "made", "exec"), made)  # noqa: S102
+    assert made["numbers"].__doc__.startswith("One row for each record, as text")
+
+
+def test_a_project_gets_its_transforms_where_it_has_them(
+    tmp_path: Path, broker: list[bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The folder need not be named. Its DAG file reads the transforms that are beside it."""
+    shutil.copytree(REPO / "dags", tmp_path / "dags")
+    shutil.copytree(REPO / "spark_jobs", tmp_path / "spark_jobs")
+    monkeypatch.chdir(tmp_path)
+    broker.append(b'{"id": 1}')
+    written = init("--topic", "lamps", "--table", "lake.shop.lamps")["written"]
+    assert {"dags/pipelines/lamps.yaml", "spark_jobs/transforms/lamps.py"} <= {*written}
+    assert not (tmp_path / "dags" / "spark_jobs").exists()
+    assert spark_jobs_of(Path()) == Path("spark_jobs")
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--topic", "t"], "Give --topic and --table"),
+        (["--table", "lake.a.b"], "Give --topic and --table"),
+        (["--name", "t"], "Give --topic and --table"),
+        (["--topic", "class", "--table", "lake.a.b"], "is a word of Python"),
+        (["--topic", "9", "--table", "lake.a.b"], "--name"),
+        (["--topic", "t", "--table", "b"], "sink.table"),
+        (["--topic", "a b", "--table", "lake.a.b"], "source.topics"),
+        (["--topic", "t", "--table", "lake.a.b"], "holds no record"),
+    ],
+)
+def test_no_file_is_written_of_what_can_be_no_pipeline(
+    tmp_path: Path, broker: list[bytes | None], words: list[str], told: str
+) -> None:
+    ended = CliRunner().invoke(commands(), ["init", str(tmp_path), *words])
+    assert told in str(ended.exception)
+    assert tree(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "columns"),
+    [
+        ([{"b": True, "i": -5, "f": 1.0, "s": "x", "n": None}], ["b BOOLEAN", "i BIGINT", "f DOUBLE", "s STRING", "n STRING"]),
+        ([{"a": 1}, {"a": 2.5}, {"b": "x"}], ["a DOUBLE", "b STRING"]),
+        ([{"a": 1}, {"a": "x"}], ["a STRING"]),
+        ([{"a": True}, {"a": 1}], ["a STRING"]),
+        ([{"a": 2**63}], ["a STRING"]),
+        ([{"at": "2026-01-05T10:00:00.5+02:00"}, {"at": None}], ["at TIMESTAMP"]),
+        ([{"at": "2026-01-05T10:00:00Z"}, {"at": "later"}], ["at STRING"]),
+        ([{"at": "2026-01-05T10:00:00"}], ["at STRING"]),
+        ([{"o": {"a": 1, "b c": []}}, {"o": {"A": 1.5, "d": {}}}], ["o STRUCT<a: DOUBLE, `b c`: ARRAY<STRING>, d: STRING>"]),
+        ([{"l": [1, 2.5]}, {"l": []}, {"l": [None]}], ["l ARRAY<DOUBLE>"]),
+        ([{"l": [{"a": 1}, {"b": "x"}]}], ["l ARRAY<STRUCT<a: BIGINT, b: STRING>>"]),
+        ([{"a": 1, "A": 2}, {"_kafka_offset": 1, "_ERROR": "x"}], ["a BIGINT"]),
+        ([{"_raw": 1}], None),
+        ([[1]], None),
+        ([{}], None),
+        ([], None),
+    ],
+)
+def test_columns_hold_the_values_that_they_are_made_of(values: list[Any], columns: list[str] | None) -> None:
+    """Records without a value say nothing, and one that is no JSON makes no columns."""
+    lines = [json.dumps(value).encode() for value in values]
+    assert schema_of([None, *lines]) == columns
+    assert schema_of([*lines, b"{"]) is None

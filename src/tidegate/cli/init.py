@@ -1,22 +1,30 @@
 """`tidegate init`: the files of a first pipeline in the DAG folder of an Airflow.
 
-The files are those of the folder `example`, as they are. Nothing is overwritten: a file that exists is kept, whatever it holds.
-What is in the way (a folder where a file must be, a link that leads nowhere) is refused before anything is written.
+The files are those of the folder `example`, as they are, or for a topic: then the transform has the columns of its newest
+records. Nothing is overwritten: a file that exists is kept, whatever it holds. What is in the way (a folder where a file must
+be, a link that leads nowhere) is refused before anything is written.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from keyword import iskeyword
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tidegate.cli.shared import HERE, AsJson, out, print_json
+from tidegate.cli.shared import HERE, AsJson, Project, open_remote, out, print_json
+from tidegate.core.config.names import name_faults
+from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.errors import RequestError
-from tidegate.pipelines import load_pipeline
+from tidegate.core.config.sampled import schema_of
+from tidegate.core.model.errors import ConfigError, RequestError
+from tidegate.pipelines import load_pipeline, pipelines_of
 
 app = typer.Typer()
 
@@ -31,9 +39,40 @@ FILES = (
 )
 
 
+SAMPLED = 10
+"""Records that a transform is written for."""
+TRANSFORM = '''\
+"""The transform of `pipelines/{name}.yaml`."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+{rest}'''
+OF_JSON = '''
+from tidegate import parse_json
+
+COLUMNS = (
+{columns}
+)  # of the newest records of topic {topic}: look them over before the first load
+
+
+def {name}(records: DataFrame) -> DataFrame:
+    """One row for each JSON record; a record that is not valid keeps its text in `_raw` and the reason in `_error`."""
+    return parse_json(records, COLUMNS)
+'''
+OF_TEXT = '''from pyspark.sql import functions as F
+
+
+def {name}(records: DataFrame) -> DataFrame:
+    """One row for each record, as text: the newest ones are no JSON objects."""
+    value = F.col("value").cast("string").alias("value")
+    return records.select(value, "_kafka_topic", "_kafka_partition", "_kafka_offset")
+'''
+
+
 @dataclass(frozen=True)
 class Initialized:
-    """Which of `FILES` were written, and which existed before and were kept."""
+    """Which files were written, and which existed before and were kept."""
 
     written: tuple[Path, ...]
     kept: tuple[Path, ...]
@@ -41,34 +80,130 @@ class Initialized:
 
 @app.command()
 def init(
-    folder: Annotated[Path, typer.Argument(help="Airflow's DAG folder, or a folder in it", metavar="FOLDER")] = HERE,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(
+            help="Airflow's DAG folder, or a folder in it; by default that of the project, or this one", metavar="FOLDER"
+        ),
+    ] = None,
+    topic: Annotated[
+        str | None, typer.Option(help="the topic that the pipeline reads, whose newest records make its columns")
+    ] = None,
+    table: Annotated[str | None, typer.Option(help="the table of the topic's rows, such as lake.shop.orders")] = None,
+    name: Annotated[str | None, typer.Option(help="the pipeline's name; by default that of the topic")] = None,
+    project: Project = HERE,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Write a DAG file, an example pipeline and its transform into an Airflow's DAG folder.
+    """Write a DAG file, a pipeline and its transform into an Airflow's DAG folder.
+
+    With --topic and --table, the brokers of the connection kafka_default are asked for the topic's newest records, and the
+    transform gets their columns, with types to be looked over. Otherwise, an example is written.
 
     Existing files are kept. Exit code 0: every file is there, written now or kept.
     """
-    done = write_example(folder)
+    if (topic is None) != (table is None) or (name is not None and topic is None):
+        raise RequestError(
+            "a pipeline of a topic needs a topic and a table", fix="Give --topic and --table, or neither of them"
+        )
+    name = name or name_of(topic or "")
+    content = example() if topic is None or table is None else of_topic(name, topic, table, project)
+    folder = folder or _dag_folder(project)
+    root, content = _beside(folder, content)
+    done = write_files(root, content)
     if as_json:
-        print_json({name: [str(file) for file in files] for name, files in vars(done).items()})
+        print_json({state: [str(file) for file in files] for state, files in vars(done).items()})
         return
     for file in done.written:
         out.print(f"written  {file}", markup=False)
     for file in done.kept:
-        same = file.read_bytes() == (EXAMPLE / file.relative_to(folder)).read_bytes()
+        same = file.read_bytes() == content[file.relative_to(root).as_posix()]
         out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})", markup=False)
-    out.print(next_steps(folder, load_pipeline(EXAMPLE / PIPELINE)), markup=False)
+    pipeline = load_pipeline(EXAMPLE / PIPELINE) if topic is None or table is None else pipeline_of(name, topic, table)
+    out.print(next_steps(folder, pipeline), markup=False)
 
 
-def write_example(folder: Path) -> Initialized:
-    """Write those of `FILES` that `folder` does not have.
+def _dag_folder(project: Path) -> Path:
+    """That of the project, or the project itself where it has none."""
+    found = pipelines_of(project).parent
+    return found if found.is_dir() else project
+
+
+def _beside(folder: Path, content: dict[str, bytes]) -> tuple[Path, dict[str, bytes]]:
+    """Where the files go, by their names there: transforms beside the DAG folder of a project that has its own there."""
+    project = folder.parent
+    is_of_project = folder.name == "dags" and (folder / FILES[0]).is_file() and (project / "spark_jobs").is_dir()
+    if not is_of_project or (folder / "spark_jobs").exists():
+        return folder, content
+    return project, {name if name.startswith("spark_jobs/") else f"dags/{name}": text for name, text in content.items()}
+
+
+def example() -> dict[str, bytes]:
+    """The content of `FILES`."""
+    return {name: (EXAMPLE / name).read_bytes() for name in FILES}
+
+
+def name_of(topic: str) -> str:
+    """A pipeline's name that is like that of its topic."""
+    return re.sub(r"[^a-z0-9_]", "_", topic.lower()).strip("_")
+
+
+def pipeline_of(name: str, topic: str, table: str) -> Pipeline:
+    """The pipeline that its file is to state. Raises ConfigError: there can be none of that name, topic and table."""
+    settings = {"source": {"topics": [topic]}, "transform": f"transforms.{name}:{name}", "sink": {"table": table}}
+    return parse_pipeline(name, settings, file=PIPELINE.replace("orders", name))
+
+
+def of_topic(name: str, topic: str, table: str, project: Path) -> dict[str, bytes]:
+    """The files of a pipeline that loads a topic into a table, by their names.
+
+    Raises:
+        ConfigError: there can be no pipeline of that name, topic and table, or Airflow does not say how to reach its brokers.
+        KafkaError: no broker answers, or the login may not read the topic.
+        RequestError: the topic holds no record.
+    """
+    faults = [*name_faults(name), *([f'"{name}" is a word of Python'] if iskeyword(name) else [])]
+    if faults:
+        raise ConfigError("\n".join(faults), fix="Give the pipeline a name of its own with --name")
+    words = {"orders": name, "[orders]": json.dumps([topic]), "lake.shop.orders": table}  # JSON is YAML
+    files = {file.replace("orders", name): _with(words, text.decode()) for file, text in example().items()}
+    transform_file = FILES[-1].replace("orders", name)
+    columns = schema_of(_newest(pipeline_of(name, topic, table), topic, project))
+    rest = OF_TEXT.format(name=name) if columns is None else OF_JSON.format(name=name, topic=topic, columns=_joined(columns))
+    return {file: text.encode() for file, text in {**files, transform_file: TRANSFORM.format(name=name, rest=rest)}.items()}
+
+
+def _joined(columns: Sequence[str]) -> str:
+    """Texts of Python, each on a line, that are one."""
+    *before, last = columns
+    return "\n".join(f"    {json.dumps(text, ensure_ascii=False)}" for text in (*(f"{each}, " for each in before), last))
+
+
+def _with(words: Mapping[str, str], text: str) -> str:
+    """The text with each of the words replaced, the longest first."""
+    longest_first = "|".join(re.escape(word) for word in sorted(words, key=len, reverse=True))
+    return re.sub(longest_first, lambda found: words[found[0]], text)
+
+
+def _newest(pipeline: Pipeline, topic: str, project: Path) -> list[bytes | None]:
+    from tidegate.kafka.log import newest_values  # noqa: PLC0415 - only with a topic
+
+    with open_remote(project) as remote:
+        marks = remote.brokers(pipeline).watermarks([topic])
+        values = newest_values(remote.kafka(pipeline), marks, SAMPLED)
+    if not any(value is not None for value in values):
+        raise RequestError(f"topic {topic} holds no record with a value", fix="Produce one, or write the transform yourself")
+    return values
+
+
+def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:
+    """Write those of the files that `folder` does not have.
 
     Raises:
         RequestError: the folder does not exist, something else is where a file or folder must be, or a file cannot be written.
             Files that were written before the failure stay; the next call keeps them.
     """
-    targets = {folder / name: EXAMPLE / name for name in FILES}
+    targets = {folder / name: text for name, text in content.items()}
     try:
         if not folder.is_dir():
             raise RequestError(
@@ -82,7 +217,7 @@ def write_example(folder: Path) -> Initialized:
         ) from error
     written = tuple(target for target in targets if target not in kept)
     for target in written:
-        _write(target, targets[target].read_bytes())
+        _write(target, targets[target])
     return Initialized(written, kept)
 
 

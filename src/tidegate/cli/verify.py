@@ -111,7 +111,7 @@ def judge_batches(
 
 
 def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verification:
-    from tidegate.kafka.log import compacted_topics, read_offsets  # noqa: PLC0415
+    from tidegate.kafka.log import compacted_topics, read_offsets, with_headers  # noqa: PLC0415
     from tidegate.sinks.iceberg.history import rows_without_origin  # noqa: PLC0415
 
     level = this.source.isolation_level
@@ -132,7 +132,7 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             read,
             isolation_level=level,
             progress=lambda done: progress("reading the log", done, total),
-            see=[found.see for found in logged.values()],
+            see=[with_headers(found.see) for found in logged.values()],
         )
         progress("reading the table", 0, None)
         receipts = remote.reader(this).receipts(this.sink.table, this.name)

@@ -11,6 +11,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import confluent_kafka as ck
@@ -23,7 +24,7 @@ from tidegate.kafka.client import KEPT, LOST, MOVING, UNREACHABLE, Admin, meanin
 
 POLL_S = 1.0
 MANY = 10_000
-SeesRecord = Callable[[TopicPartition, int, Any], None]
+SeesRecord = Callable[[TopicPartition, int, ck.Message], None]
 EOF = ck.KafkaError._PARTITION_EOF  # noqa: SLF001 - librdkafka's own name
 FINAL = {EOF, *LOST}
 
@@ -75,7 +76,7 @@ def read_offsets(
         isolation_level: whether records of open and aborted transactions are left out.
         progress: called with the number of records read so far.
         silent_s: seconds without a record after which the broker counts as unavailable.
-        see: called with the partition, the offset and the headers of each record.
+        see: called with the partition and the offset of each record, and with the record.
 
     Raises:
         BrokerUnavailable: no record came for so long before the end of the log.
@@ -105,11 +106,27 @@ def read_offsets(
                     offsets_read[tp].append(offset)
                     read += 1
                     for tell in see:
-                        tell(tp, offset, message.headers())
+                        tell(tp, offset, message)
                 if offset >= watermarks.latest[tp] - is_record:
                     waiting.discard(tp)
             progress(read)
     return offsets_read
+
+
+def with_headers(see: Callable[[TopicPartition, int, Any], None]) -> SeesRecord:
+    """For `read_offsets`: what is called with the headers of each record."""
+    return lambda tp, offset, message: see(tp, offset, message.headers())
+
+
+def newest_values(settings: Mapping[str, str], watermarks: Watermarks, count: int) -> list[bytes | None]:
+    """The values of at most so many of the newest records, partition by partition; None is a value that is null.
+
+    Raises as `read_offsets`.
+    """
+    values: list[bytes | None] = []
+    earliest = {tp: max(watermarks.earliest[tp], end - count) for tp, end in watermarks.latest.items()}
+    read_offsets(settings, replace(watermarks, earliest=earliest), see=[lambda _tp, _offset, m: values.append(m.value())])
+    return values[-count:]
 
 
 def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:
