@@ -16,13 +16,13 @@ from typer.testing import CliRunner
 
 from tidegate import __version__
 from tidegate.cli import commands, doctor
-from tidegate.core.audit.findings import CHECKS
+from tidegate.core.audit.findings import CHECKS, Finding, looked, sound
 from tidegate.core.config.names import DOCTOR_DAG, name_faults
 from tidegate.core.model.errors import PlatformError
 from tidegate.pipelines import digest
 
 REPO = Path(__file__).parents[2]
-READ = {"check": "read", "of": "p", "state": "broken", "says": "no right", "fix": "Grant it"}
+READ: dict[str, Any] = {"check": "read", "of": "p", "state": "broken", "says": "no right", "fix": "Grant it"}
 
 
 class Airflow:
@@ -193,6 +193,22 @@ def test_another_version_and_other_files_here_are_doubtful(airflow: Airflow) -> 
     airflow.processed = "12345678"
     code, found = examine()
     assert (code, {check: of[0]["state"] for check, of in found.items()}) == (0, {"files": "doubtful", "packages": "doubtful"})
+
+
+def test_a_look_that_fails_is_a_finding_and_what_it_found_before_stays(caplog: pytest.LogCaptureFixture) -> None:
+    """An error of ours has its own words; of any other the log has the trace."""
+
+    def looks(error: Exception) -> Iterator[Finding]:
+        yield Finding(**READ)
+        raise error
+
+    first, second = looked("load", "p", lambda: looks(PlatformError("no server", fix="Start it")))
+    assert str(first) == "broken: read of p: no right. Grant it"
+    assert (second.check, second.of, second.says, second.fix) == ("load", "p", "no server", "Start it")
+    with caplog.at_level("CRITICAL"):
+        (_, third) = looked("load", "p", lambda: looks(ValueError("odd\nand more")))
+    assert (third.state, third.says) == ("broken", "it cannot be looked at (ValueError: odd)")
+    assert str(sound("read", "p")) == "sound: read of p: records of the topics may be read"
 
 
 def test_every_check_has_its_section_in_the_docs_and_the_dag_its_name_alone() -> None:
