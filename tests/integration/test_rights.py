@@ -76,6 +76,8 @@ def test_each_right_that_is_missing_is_named_with_the_command_that_grants_it(
 def test_who_asks_nobody_lacks_no_right(open_to_all: dict[str, str]) -> None:
     topic = make_topic(open_to_all, "open", 1)
     assert [each for each in rights_found(open_to_all, "p", [topic], "any") if each.state != "sound"] == []
+    (lost, *_) = rights_found(open_to_all, "p", [topic], "any", {topic: (0, 9)})
+    assert (lost.check, "has no partition 9" in lost.says) == ("topics", True)
     (gone, *_) = rights_found(open_to_all, "p", ["nowhere"], "any")
     assert (gone.state, gone.check) == ("broken", "topics")
     assert "does not exist" in gone.says

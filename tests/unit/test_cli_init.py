@@ -282,22 +282,23 @@ def test_a_project_is_a_checkout_or_a_dag_folder_or_holds_one(
 
 
 @pytest.fixture
-def broker(monkeypatch: pytest.MonkeyPatch) -> list[bytes | None]:
+def broker(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The newest values of every topic."""
-    values: list[bytes | None] = []
-    remote = SimpleNamespace(brokers=lambda _: SimpleNamespace(watermarks=lambda _: None), kafka=lambda _: {})
+    values: list[bytes] = []
+    client = SimpleNamespace(watermarks=lambda *_, isolation_level: isolation_level)
+    remote = SimpleNamespace(brokers=lambda _: client, kafka=lambda _: {})
     monkeypatch.setattr("tidegate.cli.init.open_remote", lambda _: nullcontext(remote))
-    monkeypatch.setattr("tidegate.kafka.log.newest_values", lambda *_: values)
+    monkeypatch.setattr("tidegate.kafka.log.newest_values", lambda *_, isolation_level: values)
     return values
 
 
 def test_a_topic_makes_a_pipeline_whose_columns_are_those_of_its_newest_records(
-    tmp_path: Path, broker: list[bytes | None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Valid at once, also beside another one; names that SQL, Python and YAML have other ideas of are quoted."""
     monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
     init(tmp_path)
-    broker += [b'{"id": 1, "my \\"price\\"": 1, "to\\\\go": null}', None, b'{"id": 2, "my \\"price\\"": 1.5}']
+    broker += [b'{"id": 1, "my \\"price\\"": 1, "to\\\\go": null}', b'{"id": 2, "my \\"price\\"": 1.5}']
     written = init(tmp_path, "--topic", "Shop.Returns-2", "--table", "lake.shop.returns")["written"]
     assert [Path(file).name for file in written] == ["shop_returns_2.yaml", "shop_returns_2.py"]
     transform = (tmp_path / "spark_jobs" / "transforms" / "shop_returns_2.py").read_text()
@@ -308,6 +309,9 @@ def test_a_topic_makes_a_pipeline_whose_columns_are_those_of_its_newest_records(
     assert (pipeline.source.topics, pipeline.sink.table) == (("Shop.Returns-2",), "lake.shop.returns")
     checked = CliRunner().invoke(commands(), ["check", "--project", str(tmp_path), "--json"])
     assert [each["valid"] for each in json.loads(checked.stdout)] == [True, True]
+    broker[:] = [b"\x00\xff"]
+    init(tmp_path, "--topic", "avro", "--table", "lake.shop.avro")
+    assert "as bytes" in (tmp_path / "spark_jobs" / "transforms" / "avro.py").read_text()
     broker[:] = [b"no JSON"]
     init(tmp_path, "--topic", "1", "--name", "numbers", "--table", "lake.shop.numbers")
     assert load_pipeline(tmp_path / "pipelines" / "numbers.yaml").source.topics == ("1",)
@@ -316,7 +320,7 @@ def test_a_topic_makes_a_pipeline_whose_columns_are_those_of_its_newest_records(
 
 
 def test_a_project_gets_its_transforms_where_it_has_them(
-    tmp_path: Path, broker: list[bytes | None], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, broker: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The folder need not be named. Its DAG file reads the transforms that are beside it."""
     shutil.copytree(REPO / "dags", tmp_path / "dags")
@@ -336,14 +340,15 @@ def test_a_project_gets_its_transforms_where_it_has_them(
         (["--table", "lake.a.b"], "Give --topic and --table"),
         (["--name", "t"], "Give --topic and --table"),
         (["--topic", "class", "--table", "lake.a.b"], "is a word of Python"),
+        (["--topic", "parse-json", "--table", "lake.a.b"], "is a word of Python"),
         (["--topic", "9", "--table", "lake.a.b"], "--name"),
         (["--topic", "t", "--table", "b"], "sink.table"),
         (["--topic", "a b", "--table", "lake.a.b"], "source.topics"),
-        (["--topic", "t", "--table", "lake.a.b"], "holds no record"),
+        (["--topic", "t", "--table", "lake.a.b"], "hold no record with a value"),
     ],
 )
 def test_no_file_is_written_of_what_can_be_no_pipeline(
-    tmp_path: Path, broker: list[bytes | None], words: list[str], told: str
+    tmp_path: Path, broker: list[bytes], words: list[str], told: str
 ) -> None:
     ended = CliRunner().invoke(commands(), ["init", str(tmp_path), *words])
     assert told in str(ended.exception)
@@ -364,7 +369,7 @@ def test_no_file_is_written_of_what_can_be_no_pipeline(
         ([{"o": {"a": 1, "b c": []}}, {"o": {"A": 1.5, "d": {}}}], ["o STRUCT<a: DOUBLE, `b c`: ARRAY<STRING>, d: STRING>"]),
         ([{"l": [1, 2.5]}, {"l": []}, {"l": [None]}], ["l ARRAY<DOUBLE>"]),
         ([{"l": [{"a": 1}, {"b": "x"}]}], ["l ARRAY<STRUCT<a: BIGINT, b: STRING>>"]),
-        ([{"a": 1, "A": 2}, {"_kafka_offset": 1, "_ERROR": "x"}], ["a BIGINT"]),
+        ([{"a": 1, "A": 2}, {"_kafka_offset": 1, "_ERROR": "x", "": 1, "_deleted": True}], ["a BIGINT"]),
         ([{"_raw": 1}], None),
         ([[1]], None),
         ([{}], None),
@@ -374,5 +379,41 @@ def test_no_file_is_written_of_what_can_be_no_pipeline(
 def test_columns_hold_the_values_that_they_are_made_of(values: list[Any], columns: list[str] | None) -> None:
     """Records without a value say nothing, and one that is no JSON makes no columns."""
     lines = [json.dumps(value).encode() for value in values]
-    assert schema_of([None, *lines]) == columns
+    assert schema_of(lines) == columns
     assert schema_of([*lines, b"{"]) is None
+    assert schema_of([*lines, b"[]"]) is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'\xef\xbb\xbf{"a": 1}',
+        '{"a": 1}'.encode("utf-16"),
+        b'{"a": NaN}',
+        b'{"\\ud800": 1}',
+        b'{"a":' * 900 + b"1" + b"}" * 900,
+    ],
+    ids=["BOM", "UTF-16", "NaN", "half a character", "too deep"],
+)
+def test_what_is_no_json_to_a_load_makes_no_columns(value: bytes) -> None:
+    assert schema_of([value]) is None
+
+
+@pytest.mark.parametrize(
+    "at",
+    ["2026-02-30T10:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-08:00", "2026-01-01T24:00:00Z", "١٢٣٤-01-01T00:00Z"],
+)
+def test_no_time_that_a_load_refuses_is_a_timestamp(at: str) -> None:
+    assert schema_of([json.dumps({"at": at}).encode()]) == ["at STRING"]
+
+
+def test_a_pipeline_that_would_stop_another_is_not_written(tmp_path: Path, broker: list[bytes]) -> None:
+    """In its table, or by a module of transforms that it would hide."""
+    init(tmp_path)
+    broker.append(b'{"id": 1}')
+    for table in ("lake.shop.orders", "lake.shop.returns"):
+        before = tree(tmp_path)
+        ended = CliRunner().invoke(commands(), ["init", str(tmp_path), "--topic", "returns", "--table", table])
+        assert isinstance(ended.exception, ConfigError), ended.output
+        assert tree(tmp_path) == before
+        (tmp_path / "spark_jobs" / "transforms.py").touch()

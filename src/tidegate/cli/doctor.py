@@ -161,7 +161,7 @@ def _examined(api: AirflowApi, project: Path, timeout_s: float) -> Iterator[Find
             says = f"{told['left_out']} more findings of task {task['task_id']} are in its log"
             yield Finding(check="files", of=TASKS, state="unknown", says=says)
         if task["state"] != "success" and not is_broken(found):
-            says = f"task {task['task_id']} is {task['state'] or 'not started'}: {api.why_failed(dag_id, run_id)}"
+            says = f"task {task['task_id']} is {task['state'] or 'not started'}"
             yield Finding(check="files", of=TASKS, state="broken", says=says, fix=f"See its log in run {run_id} of {dag_id}")
     yield from _deployed(api.xcom(dag_id, run_id, "look", DEPLOYED) or {}, str(dag.get("description")), project)
 

@@ -19,12 +19,13 @@ from typing import Annotated
 import typer
 
 from tidegate.cli.shared import HERE, AsJson, Project, open_remote, out, print_json
+from tidegate.core.config.checks import table_faults
 from tidegate.core.config.names import name_faults
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.config.sampled import schema_of
 from tidegate.core.model.errors import ConfigError, RequestError
-from tidegate.pipelines import load_pipeline, pipelines_of
+from tidegate.pipelines import load_pipeline, load_pipelines, pipelines_of
 
 app = typer.Typer()
 
@@ -59,6 +60,12 @@ COLUMNS = (
 def {name}(records: DataFrame) -> DataFrame:
     """One row for each JSON record; a record that is not valid keeps its text in `_raw` and the reason in `_error`."""
     return parse_json(records, COLUMNS)
+'''
+OF_BYTES = '''
+
+def {name}(records: DataFrame) -> DataFrame:
+    """One row for each record, as bytes: the newest ones are neither JSON objects nor texts."""
+    return records.select("value", "_kafka_topic", "_kafka_partition", "_kafka_offset")
 '''
 OF_TEXT = '''from pyspark.sql import functions as F
 
@@ -110,6 +117,8 @@ def init(
     content = example() if topic is None or table is None else of_topic(name, topic, table, project)
     folder = folder or _dag_folder(project)
     root, content = _beside(folder, content)
+    if topic is not None and table is not None:
+        _refuse_conflicts(folder, root, pipeline_of(name, topic, table))
     done = write_files(root, content)
     if as_json:
         print_json({state: [str(file) for file in files] for state, files in vars(done).items()})
@@ -120,7 +129,7 @@ def init(
         same = file.read_bytes() == content[file.relative_to(root).as_posix()]
         out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})", markup=False)
     pipeline = load_pipeline(EXAMPLE / PIPELINE) if topic is None or table is None else pipeline_of(name, topic, table)
-    out.print(next_steps(folder, pipeline), markup=False)
+    out.print(next_steps(root, pipeline), markup=False)
 
 
 def _dag_folder(project: Path) -> Path:
@@ -131,11 +140,24 @@ def _dag_folder(project: Path) -> Path:
 
 def _beside(folder: Path, content: dict[str, bytes]) -> tuple[Path, dict[str, bytes]]:
     """Where the files go, by their names there: transforms beside the DAG folder of a project that has its own there."""
-    project = folder.parent
-    is_of_project = folder.name == "dags" and (folder / FILES[0]).is_file() and (project / "spark_jobs").is_dir()
+    project = folder / ".." if folder == HERE else folder.parent
+    is_of_project = folder.resolve().name == "dags" and (folder / FILES[0]).is_file() and (project / "spark_jobs").is_dir()
     if not is_of_project or (folder / "spark_jobs").exists():
         return folder, content
     return project, {name if name.startswith("spark_jobs/") else f"dags/{name}": text for name, text in content.items()}
+
+
+def _refuse_conflicts(folder: Path, root: Path, pipeline: Pipeline) -> None:
+    """Raises ConfigError where the pipeline would stop one of those that are there, or its transform would hide theirs."""
+    there = [each for each in load_pipelines(folder / "pipelines").values() if isinstance(each, Pipeline)]
+    others = [each for each in there if each.name != pipeline.name]
+    if faults := table_faults([*others, pipeline], [each.name for each in [*others, pipeline]]):
+        (first, *_) = faults[pipeline.name] if pipeline.name in faults else next(iter(faults.values()))
+        raise ConfigError(f"{pipeline.name}: {first}", fix="Name another table; nothing was written")
+    if (module := root / "spark_jobs" / "transforms.py").is_file():
+        raise ConfigError(
+            f"{module} would be hidden by a folder of its name", fix="Move its functions into a module of another name"
+        )
 
 
 def example() -> dict[str, bytes]:
@@ -162,14 +184,18 @@ def of_topic(name: str, topic: str, table: str, project: Path) -> dict[str, byte
         KafkaError: no broker answers, or the login may not read the topic.
         RequestError: the topic holds no record.
     """
-    faults = [*name_faults(name), *([f'"{name}" is a word of Python'] if iskeyword(name) else [])]
+    faults = [*name_faults(name), *([f'"{name}" is a word of Python'] if iskeyword(name) or name == "parse_json" else [])]
     if faults:
         raise ConfigError("\n".join(faults), fix="Give the pipeline a name of its own with --name")
     words = {"orders": name, "[orders]": json.dumps([topic]), "lake.shop.orders": table}  # JSON is YAML
     files = {file.replace("orders", name): _with(words, text.decode()) for file, text in example().items()}
     transform_file = FILES[-1].replace("orders", name)
-    columns = schema_of(_newest(pipeline_of(name, topic, table), topic, project))
-    rest = OF_TEXT.format(name=name) if columns is None else OF_JSON.format(name=name, topic=topic, columns=_joined(columns))
+    values = _newest(pipeline_of(name, topic, table), topic, project)
+    columns = schema_of(values)
+    if columns is not None:
+        rest = OF_JSON.format(name=name, topic=topic, columns=_joined(columns))
+    else:
+        rest = (OF_TEXT if all(map(_is_text, values)) else OF_BYTES).format(name=name)
     return {file: text.encode() for file, text in {**files, transform_file: TRANSFORM.format(name=name, rest=rest)}.items()}
 
 
@@ -185,15 +211,25 @@ def _with(words: Mapping[str, str], text: str) -> str:
     return re.sub(longest_first, lambda found: words[found[0]], text)
 
 
-def _newest(pipeline: Pipeline, topic: str, project: Path) -> list[bytes | None]:
+def _newest(pipeline: Pipeline, topic: str, project: Path) -> list[bytes]:
     from tidegate.kafka.log import newest_values  # noqa: PLC0415 - only with a topic
 
     with open_remote(project) as remote:
-        marks = remote.brokers(pipeline).watermarks([topic])
-        values = newest_values(remote.kafka(pipeline), marks, SAMPLED)
-    if not any(value is not None for value in values):
-        raise RequestError(f"topic {topic} holds no record with a value", fix="Produce one, or write the transform yourself")
+        level = pipeline.source.isolation_level
+        marks = remote.brokers(pipeline).watermarks([topic], isolation_level=level)
+        values = newest_values(remote.kafka(pipeline), marks, SAMPLED, isolation_level=level)
+    if not values:
+        message = f"the last {SAMPLED} offsets of each partition of topic {topic} hold no record with a value"
+        raise RequestError(message, fix="Produce one, or write the transform yourself")
     return values
+
+
+def _is_text(value: bytes) -> bool:
+    try:
+        value.decode()
+    except ValueError:
+        return False
+    return True
 
 
 def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from heapq import heappop, heappush
 from typing import Any
 
 import confluent_kafka as ck
@@ -118,15 +119,25 @@ def with_headers(see: Callable[[TopicPartition, int, Any], None]) -> SeesRecord:
     return lambda tp, offset, message: see(tp, offset, message.headers())
 
 
-def newest_values(settings: Mapping[str, str], watermarks: Watermarks, count: int) -> list[bytes | None]:
-    """The values of at most so many of the newest records, partition by partition; None is a value that is null.
+def newest_values(
+    settings: Mapping[str, str], watermarks: Watermarks, count: int, *, isolation_level: IsolationLevel = "read_committed"
+) -> list[bytes]:
+    """The values of the newest records, by their timestamps, at most so many; those that are null are left out.
 
+    As many offsets are read of each partition, which may hold fewer records. `watermarks` are of the same isolation level.
     Raises as `read_offsets`.
     """
-    values: list[bytes | None] = []
+    newest: list[tuple[int, TopicPartition, int, bytes]] = []
+
+    def keep(tp: TopicPartition, offset: int, message: ck.Message) -> None:
+        if (value := message.value()) is not None:
+            heappush(newest, (message.timestamp()[1], tp, offset, value))
+            if len(newest) > count:
+                heappop(newest)
+
     earliest = {tp: max(watermarks.earliest[tp], end - count) for tp, end in watermarks.latest.items()}
-    read_offsets(settings, replace(watermarks, earliest=earliest), see=[lambda _tp, _offset, m: values.append(m.value())])
-    return values[-count:]
+    read_offsets(settings, replace(watermarks, earliest=earliest), isolation_level=isolation_level, see=[keep])
+    return [value for *_, value in sorted(newest)]
 
 
 def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import confluent_kafka as ck
 
@@ -21,6 +21,9 @@ from tidegate.kafka.settings import BROKERS
 TIMEOUT_S = 10.0
 REFUSED_S = 2.0
 """Refused connections: long enough for a host with several addresses, of which the first is refused."""
+
+
+UNTOLD = "the broker does not say who may do what"
 
 
 class Right(NamedTuple):
@@ -75,8 +78,13 @@ def brokers_found(settings: Mapping[str, str], connection: str) -> Iterator[Find
         yield sound("brokers", connection)
 
 
-def rights_found(settings: Mapping[str, str], of: str, topics: Sequence[str], group: str) -> Iterator[Finding]:
-    """Whether a pipeline may do with its topics and its group what it does. Brokers that do not answer are findings too."""
+def rights_found(
+    settings: Mapping[str, str], of: str, topics: Sequence[str], group: str, assigned: Mapping[str, Sequence[int]] | None = None
+) -> Iterator[Finding]:
+    """Whether a pipeline may do with its topics and its group what it does. Brokers that do not answer are findings too.
+
+    `assigned` are the partitions that it reads of a topic; all of a topic that is not among them.
+    """
     with Admin(settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S) as admin:
         allowed: dict[str, set[str]] = {}
         failed: list[Finding] = []
@@ -85,7 +93,9 @@ def rights_found(settings: Mapping[str, str], of: str, topics: Sequence[str], gr
         )
         for topic, future in asked.items():
             if (error := admin.wait(future)) is None:
-                allowed[topic] = _names(future.result().authorized_operations)
+                about = future.result()
+                allowed[topic] = _names(about.authorized_operations)
+                failed += _partitions(of, about, (assigned or {}).get(topic))
             else:
                 failed.append(of_error("topics", of, admin.meaning(error, topic)))
         yield from failed or [sound("topics", of)]
@@ -96,9 +106,18 @@ def rights_found(settings: Mapping[str, str], of: str, topics: Sequence[str], gr
             elif all(allowed.values()):
                 yield sound(right.check, of)
             else:  # who may describe a topic has at least that right
-                yield Finding(check=right.check, of=of, state="unknown", says="the broker does not say who may do what")
+                yield Finding(check=right.check, of=of, state="unknown", says=UNTOLD)
 
         yield _group(admin, of, group)
+
+
+def _partitions(of: str, topic: Any, assigned: Sequence[int] | None) -> Iterator[Finding]:
+    """Partitions of a topic that cannot be read; none where all can."""
+    led = {each.id for each in topic.partitions if each.leader is not None and each.leader.id >= 0}
+    if missing := sorted({*([each.id for each in topic.partitions] if assigned is None else assigned)} - led):
+        says = f"topic {topic.name} has no partition {some(list(map(str, missing)))}, or no broker leads it"
+        fix = "Correct source.assign, or start the broker that holds it"
+        yield Finding(check="topics", of=of, state="broken", says=says, fix=fix)
 
 
 def _group(admin: Admin, of: str, group: str) -> Finding:
@@ -112,8 +131,12 @@ def _group(admin: Admin, of: str, group: str) -> Finding:
         time.sleep(COORDINATOR_WAIT_S)
     if error is not None and error.code() != ck.KafkaError.GROUP_ID_NOT_FOUND:
         return of_error("group", of, admin.meaning(error, group), "doubtful")
-    names = set() if error is not None else _names(future.result().authorized_operations)
-    return GROUP_RIGHT.missing(of, [group]) if names and GROUP_RIGHT.name not in names else sound("group", of)
+    if error is not None:
+        return sound("group", of)  # it is not there yet, and may be described
+    names = _names(future.result().authorized_operations)
+    if not names:
+        return Finding(check="group", of=of, state="unknown", says=UNTOLD)
+    return sound("group", of) if GROUP_RIGHT.name in names else GROUP_RIGHT.missing(of, [group])
 
 
 def retention_found(

@@ -66,7 +66,7 @@ class Finding:
 
 def sound(check: str, of: str, says: str = "") -> Finding:
     """Nothing is the matter."""
-    return Finding(check=check, of=of, state="sound", says=says or CHECKS[check])
+    return Finding(check=check, of=of, state="sound", says=says or CHECKS.get(check, check))
 
 
 def of_error(check: str, of: str, error: TidegateError, state: State = "broken") -> Finding:
