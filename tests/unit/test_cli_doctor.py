@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tidegate import __version__
 from tidegate.cli import commands, doctor
-from tidegate.core.audit.findings import CHECKS, Finding, looked, sound
+from tidegate.core.audit.findings import CHECKS, DEPLOYED, FINDINGS, Finding, looked, sound
 from tidegate.core.config.names import DOCTOR_DAG, name_faults
 from tidegate.core.model.errors import PlatformError
 from tidegate.pipelines import digest
@@ -68,7 +68,7 @@ class Airflow:
         return [{"task_id": "look", "state": self.state}]
 
     def xcom(self, _dag: str, _run: str, _task: str, key: str) -> Any:
-        return {doctor.FINDINGS: self.found, doctor.DEPLOYED: self.deployed}[key]
+        return {FINDINGS: self.found, DEPLOYED: self.deployed}[key]
 
 
 @pytest.fixture

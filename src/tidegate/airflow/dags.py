@@ -3,7 +3,7 @@
     <pipeline>             plan -> load -> commit
     <pipeline>__replay     plan -> load (of each chunk) -> verify
     <pipeline>__maintain   plan -> compact, expire, remove_orphans
-    tidegate__doctor__<…>  look, load of one record for each way that loads go; one DAG for all pipelines of a folder
+    tidegate__doctor__<…>  look, load of a few records for each way that loads go; one DAG for all pipelines of a folder
 
 A file of another kind has the DAGs that its package makes (`tidegate.beside`). Nothing is asked of a broker, database or Spark
 here: a DAG file is parsed again and again. Each file's DAGs are built and validated by themselves, and what fails is the import

@@ -13,7 +13,7 @@ import typer
 
 from tidegate.beside import Stated, load_beside, loaded, valid_beside
 from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of, print_json
-from tidegate.core.audit.findings import Finding, is_broken
+from tidegate.core.audit.findings import Finding, broken, is_broken, unknown
 from tidegate.core.audit.quarantine import judge_quarantine, not_found
 from tidegate.core.config.checks import ineffective
 from tidegate.core.config.declared import json_schema
@@ -155,11 +155,11 @@ def pools_found(api: AirflowApi, slots: dict[str, int]) -> list[Finding]:
     for name, held in lacking.items():
         if held is None and by_plugin:
             says = "not there yet, made when the next run starts"
-            found.append(Finding(check="pools", of=name, state="unknown", says=says))
+            found.append(unknown("pools", name, says))
         else:
             says = f"{'missing' if held is None else 'has no slots'}, and its loads wait for ever"
             fix = f"Run `{pool_command(name, slots[name])}`"
-            found.append(Finding(check="pools", of=name, state="broken", says=says, fix=fix))
+            found.append(broken("pools", name, says, fix))
     return found
 
 

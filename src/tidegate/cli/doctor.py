@@ -12,7 +12,19 @@ from tidegate import __version__
 from tidegate.beside import valid_beside
 from tidegate.cli.check import pool_slots, pools_found, valid_pipelines
 from tidegate.cli.shared import HERE, AsJson, Project, err, open_remote, out, print_json
-from tidegate.core.audit.findings import Finding, State, is_broken, looked, of_error, sound
+from tidegate.core.audit.findings import (
+    DEPLOYED,
+    FINDINGS,
+    Finding,
+    State,
+    broken,
+    doubtful,
+    is_broken,
+    looked,
+    of_error,
+    sound,
+    unknown,
+)
 from tidegate.core.config.names import DOCTOR_DAG
 from tidegate.core.config.pipeline import LagSchedule
 from tidegate.core.model.errors import PlatformError, some
@@ -28,8 +40,6 @@ app = typer.Typer()
 TASKS, AIRFLOW, TRIGGERER = "tasks", "Airflow", "triggerer"
 REDACTED = "REDACTED"
 """How Airflow begins what it does not say to who may not see all DAGs of a file."""
-FINDINGS, DEPLOYED = "tidegate_findings", "tidegate_deployed"
-"""XComs of the DAG's tasks (`tidegate.airflow.operators.doctor`, which imports Airflow)."""
 STYLES = {"broken": "red", "doubtful": "yellow", "unknown": "dim"}
 
 
@@ -42,8 +52,8 @@ def doctor(
 ) -> None:
     """Examine an installation: Airflow's servers, and by a run of a DAG what its tasks need.
 
-    The run asks the brokers for rights, and Spark for what it has, and loads one record of a topic into a table of its own,
-    which it drops. Exit code 1 where something is broken.
+    The run asks the brokers for rights, and Spark for what it has, and loads the newest records of a topic into a table of its
+    own, which it drops. Exit code 1 where something is broken.
     """
     with open_remote(project) as remote:
         found = [*_asked(remote.api, project), *looked("files", TASKS, lambda: _examined(remote.api, project, timeout_s))]
@@ -78,7 +88,7 @@ def _servers(api: AirflowApi, project: Path) -> Iterator[Finding]:
         found += (Finding(check="servers", of=name, state=state, says=line) for line in dead_servers({name: about}))
     if lag_driven and not (health.get(TRIGGERER) or {}).get("status"):
         says = f"Airflow has never had a triggerer, which starts the runs of {some(lag_driven)}"
-        found.append(Finding(check="servers", of=TRIGGERER, state="broken", says=says, fix="Start one: `airflow triggerer`"))
+        found.append(broken("servers", TRIGGERER, says, "Start one: `airflow triggerer`"))
     yield from found or [sound("servers", AIRFLOW)]
 
 
@@ -87,7 +97,7 @@ def _pools(api: AirflowApi, project: Path) -> Iterator[Finding]:
     crowded = crowding(taken, held=api.pool_slots, parallelism=api.parallelism)
     found = [
         *pools_found(api, pool_slots(project)),
-        *(Finding(check="pools", of="receivers", state="broken", says=line) for line in crowded),
+        *(broken("pools", "receivers", line) for line in crowded),
     ]
     yield from found or [sound("pools", AIRFLOW)]
 
@@ -105,27 +115,25 @@ def _files(api: AirflowApi, project: Path) -> Iterator[Finding]:
             found.append(Finding(check="files", of=name, state=state, says=says, fix=fix))
     if hidden:
         says, fix = f"Airflow does not say what is wrong with {some(hidden)}", "Log in as somebody who may see all DAGs"
-        found.append(Finding(check="files", of=AIRFLOW, state="unknown", says=says, fix=fix))
+        found.append(unknown("files", AIRFLOW, says, fix))
     yield from found or [sound("files", AIRFLOW)]
 
 
 def _plugin(api: AirflowApi, _project: Path) -> Iterator[Finding]:
     plugin = api.plugin("tidegate")
     if plugin is None:
-        yield Finding(
-            check="plugin",
-            of="API server",
-            state="broken",
-            says="Airflow has not loaded the plugin, which makes pools and writes the notes of runs",
-            fix="Install the package where each of Airflow's servers runs, and restart them",
+        yield broken(
+            "plugin",
+            "API server",
+            "Airflow has not loaded the plugin, which makes pools and writes the notes of runs",
+            "Install the package where each of Airflow's servers runs, and restart them",
         )
     elif not plugin.get("react_apps"):
-        yield Finding(
-            check="plugin",
-            of="API server",
-            state="doubtful",
-            says="the package that is installed has no pages",
-            fix="Build the wheel after `make bundle`, and install that one",
+        yield doubtful(
+            "plugin",
+            "API server",
+            "the package that is installed has no pages",
+            "Build the wheel after `make bundle`, and install that one",
         )
     else:
         yield sound("plugin", "API server")
@@ -139,12 +147,12 @@ def _examined(api: AirflowApi, project: Path, timeout_s: float) -> Iterator[Find
     if dag is None:
         says = f"Airflow has no DAG {DOCTOR_DAG}… of a pipeline that is here; no task was asked"
         fix = "Deploy a valid pipeline, and see the log of the DAG processor; or name another --project"
-        yield Finding(check="files", of=TASKS, state="broken", says=says, fix=fix)
+        yield broken("files", TASKS, says, fix)
         return
     dag_id = str(dag["dag_id"])
     if dag["is_paused"]:
         says = f"the DAG {dag_id} is paused; no task was asked"
-        yield Finding(check="files", of=TASKS, state="broken", says=says, fix=f"Run `airflow dags unpause {dag_id}`")
+        yield broken("files", TASKS, says, f"Run `airflow dags unpause {dag_id}`")
         return
     run_id = api.trigger(dag_id)
     try:
@@ -159,10 +167,10 @@ def _examined(api: AirflowApi, project: Path, timeout_s: float) -> Iterator[Find
         yield from found
         if told["left_out"]:
             says = f"{told['left_out']} more findings of task {task['task_id']} are in its log"
-            yield Finding(check="files", of=TASKS, state="unknown", says=says)
+            yield unknown("files", TASKS, says)
         if task["state"] != "success" and not is_broken(found):
             says = f"task {task['task_id']} is {task['state'] or 'not started'}"
-            yield Finding(check="files", of=TASKS, state="broken", says=says, fix=f"See its log in run {run_id} of {dag_id}")
+            yield broken("files", TASKS, says, f"See its log in run {run_id} of {dag_id}")
     yield from _deployed(api.xcom(dag_id, run_id, "look", DEPLOYED) or {}, str(dag.get("description")), project)
 
 
@@ -172,12 +180,10 @@ def _deployed(of_tasks: dict[str, Any], of_processor: str, project: Path) -> Ite
     if files is not None and f"(files {files})" not in of_processor:
         says = "tasks read other files of pipelines than the DAG processor has read"
         fix = "Let every part of Airflow see the same DAG folder, or wait until the folder has come to all of them"
-        yield Finding(check="files", of=TASKS, state="doubtful", says=says, fix=fix)
+        yield doubtful("files", TASKS, says, fix)
     elif files is not None and files != digest(pipelines_of(project)):
         says = f"the files of pipelines in {pipelines_of(project)} are not those that Airflow reads"
-        yield Finding(
-            check="files", of="this command", state="doubtful", says=says, fix="Deploy them, or name another --project"
-        )
+        yield doubtful("files", "this command", says, "Deploy them, or name another --project")
     if of_tasks and of_tasks.get("version") != __version__:
         says = f"tasks run Tidegate {of_tasks.get('version')}, and this command is {__version__}"
-        yield Finding(check="packages", of="tidegate", state="doubtful", says=says, fix="Install one version in both places")
+        yield doubtful("packages", "tidegate", says, "Install one version in both places")

@@ -38,8 +38,6 @@ FILES = (
     "spark_jobs/transforms/__init__.py",
     "spark_jobs/transforms/orders.py",
 )
-
-
 SAMPLED = 10
 """Records that a transform is written for."""
 TRANSFORM = '''\
@@ -113,12 +111,14 @@ def init(
         raise RequestError(
             "a pipeline of a topic needs a topic and a table", fix="Give --topic and --table, or neither of them"
         )
-    name = name or name_of(topic or "")
-    content = example() if topic is None or table is None else of_topic(name, topic, table, project)
     folder = folder or _dag_folder(project)
+    if topic is None or table is None:
+        pipeline, content = load_pipeline(EXAMPLE / PIPELINE), example()
+    else:
+        pipeline = pipeline_of(name or name_of(topic), topic, table)
+        _refuse_conflicts(folder, pipeline)
+        content = of_topic(pipeline, project)
     root, content = _beside(folder, content)
-    if topic is not None and table is not None:
-        _refuse_conflicts(folder, root, pipeline_of(name, topic, table))
     done = write_files(root, content)
     if as_json:
         print_json({state: [str(file) for file in files] for state, files in vars(done).items()})
@@ -128,7 +128,6 @@ def init(
     for file in done.kept:
         same = file.read_bytes() == content[file.relative_to(root).as_posix()]
         out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})", markup=False)
-    pipeline = load_pipeline(EXAMPLE / PIPELINE) if topic is None or table is None else pipeline_of(name, topic, table)
     out.print(next_steps(root, pipeline), markup=False)
 
 
@@ -147,13 +146,14 @@ def _beside(folder: Path, content: dict[str, bytes]) -> tuple[Path, dict[str, by
     return project, {name if name.startswith("spark_jobs/") else f"dags/{name}": text for name, text in content.items()}
 
 
-def _refuse_conflicts(folder: Path, root: Path, pipeline: Pipeline) -> None:
+def _refuse_conflicts(folder: Path, pipeline: Pipeline) -> None:
     """Raises ConfigError where the pipeline would stop one of those that are there, or its transform would hide theirs."""
     there = [each for each in load_pipelines(folder / "pipelines").values() if isinstance(each, Pipeline)]
     others = [each for each in there if each.name != pipeline.name]
     if faults := table_faults([*others, pipeline], [each.name for each in [*others, pipeline]]):
         (first, *_) = faults[pipeline.name] if pipeline.name in faults else next(iter(faults.values()))
         raise ConfigError(f"{pipeline.name}: {first}", fix="Name another table; nothing was written")
+    root, _ = _beside(folder, {})
     if (module := root / "spark_jobs" / "transforms.py").is_file():
         raise ConfigError(
             f"{module} would be hidden by a folder of its name", fix="Move its functions into a module of another name"
@@ -172,25 +172,26 @@ def name_of(topic: str) -> str:
 
 def pipeline_of(name: str, topic: str, table: str) -> Pipeline:
     """The pipeline that its file is to state. Raises ConfigError: there can be none of that name, topic and table."""
+    faults = [*name_faults(name), *([f'"{name}" is a word of Python'] if iskeyword(name) or name == "parse_json" else [])]
+    if faults:
+        raise ConfigError("\n".join(faults), fix="Give the pipeline a name of its own with --name")
     settings = {"source": {"topics": [topic]}, "transform": f"transforms.{name}:{name}", "sink": {"table": table}}
     return parse_pipeline(name, settings, file=PIPELINE.replace("orders", name))
 
 
-def of_topic(name: str, topic: str, table: str, project: Path) -> dict[str, bytes]:
-    """The files of a pipeline that loads a topic into a table, by their names.
+def of_topic(pipeline: Pipeline, project: Path) -> dict[str, bytes]:
+    """The files of a pipeline that loads one topic, by their names.
 
     Raises:
-        ConfigError: there can be no pipeline of that name, topic and table, or Airflow does not say how to reach its brokers.
+        ConfigError: Airflow does not say how to reach its brokers.
         KafkaError: no broker answers, or the login may not read the topic.
         RequestError: the topic holds no record.
     """
-    faults = [*name_faults(name), *([f'"{name}" is a word of Python'] if iskeyword(name) or name == "parse_json" else [])]
-    if faults:
-        raise ConfigError("\n".join(faults), fix="Give the pipeline a name of its own with --name")
-    words = {"orders": name, "[orders]": json.dumps([topic]), "lake.shop.orders": table}  # JSON is YAML
+    name, (topic,) = pipeline.name, pipeline.source.named
+    words = {"orders": name, "[orders]": json.dumps([topic]), "lake.shop.orders": pipeline.sink.table}  # JSON is YAML
     files = {file.replace("orders", name): _with(words, text.decode()) for file, text in example().items()}
     transform_file = FILES[-1].replace("orders", name)
-    values = _newest(pipeline_of(name, topic, table), topic, project)
+    values = _newest(pipeline, topic, project)
     columns = schema_of(values)
     if columns is not None:
         rest = OF_JSON.format(name=name, topic=topic, columns=_joined(columns))

@@ -8,13 +8,11 @@ from typing import Literal
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
+from tidegate.core.model.columns import ERROR, RAW, REJECT
+
 Parser = Literal["jvm", "python"]
 """What parses the records that fit: Spark's own parser for all, or its Python workers. Both make the same rows."""
 
-RAW, ERROR = "_raw", "_error"
-"""The columns that hold the text of a broken record, and what is wrong with it; null where nothing is."""
-REJECT = "_reject"
-"""The column that says why the transform rejects a row; null where it does not. No table has it."""
 NO_REASON = "rejected for no reason that is known"
 TOMBSTONE, NOT_TEXT = "no value (a tombstone)", f"not UTF-8; {RAW} is base64"
 

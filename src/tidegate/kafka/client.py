@@ -66,6 +66,10 @@ LOST = {
 """Errors of a consumer with `auto.offset.reset=error` at an offset that is not in the log."""
 ALL_DOWN = ck.KafkaError._ALL_BROKERS_DOWN  # noqa: SLF001
 
+PERSON_S = 10.0
+"""How long somebody waits for an answer, who gives up sooner than a task does."""
+REFUSED_S = 2.0
+"""Refused connections: long enough for a host with several addresses, of which the first is refused."""
 ANSWER_SLACK_S = 5.0
 """Added to a request's timeout, which librdkafka enforces itself: this limit is for a client that hangs."""
 STEP_S = 0.2

@@ -12,16 +12,11 @@ from typing import Any, NamedTuple
 
 import confluent_kafka as ck
 
-from tidegate.core.audit.findings import Finding, State, of_error, sound
+from tidegate.core.audit.findings import Finding, State, broken, doubtful, of_error, sound, unknown
 from tidegate.core.model.errors import KafkaError, some
 from tidegate.kafka.brokers import COORDINATOR_WAIT_S
-from tidegate.kafka.client import MOVING, Admin
+from tidegate.kafka.client import MOVING, PERSON_S, REFUSED_S, Admin
 from tidegate.kafka.settings import BROKERS
-
-TIMEOUT_S = 10.0
-REFUSED_S = 2.0
-"""Refused connections: long enough for a host with several addresses, of which the first is refused."""
-
 
 UNTOLD = "the broker does not say who may do what"
 
@@ -36,8 +31,11 @@ class Right(NamedTuple):
     state: State
     effect: str
 
-    def missing(self, of: str, on: Sequence[str]) -> Finding:
-        """The finding that it is missing on these."""
+    def found(self, of: str, allowed: Mapping[str, set[str]]) -> Finding:
+        """Whether it is there, by what the broker allows on each topic or group; nothing where it does not say."""
+        on = [name for name, operations in allowed.items() if operations and self.name not in operations]
+        if not on:
+            return sound(self.check, of) if all(allowed.values()) else unknown(self.check, of, UNTOLD)
         says = f"the login has not the right {self.operation} on {self.kind} {some(on)}: {self.effect}"
         names = " ".join(f"--{self.kind} {name}" for name in on)
         fix = f"Grant it: `kafka-acls.sh --add --allow-principal User:NAME --operation {self.operation} {names}`"
@@ -58,8 +56,8 @@ def brokers_found(settings: Mapping[str, str], connection: str) -> Iterator[Find
     failed: list[KafkaError] = []
     for server in filter(None, (part.strip() for part in settings[name].split(","))):
         try:
-            with Admin({**settings, name: server}, timeout_s=TIMEOUT_S, refused_s=REFUSED_S) as admin:
-                asked = admin.client.describe_cluster(request_timeout=TIMEOUT_S)
+            with Admin({**settings, name: server}, timeout_s=PERSON_S, refused_s=REFUSED_S) as admin:
+                asked = admin.client.describe_cluster(request_timeout=PERSON_S)
                 clusters[server] = str(admin.answer(asked, "*").cluster_id)
         except KafkaError as error:
             failed.append(error)
@@ -67,12 +65,11 @@ def brokers_found(settings: Mapping[str, str], connection: str) -> Iterator[Find
         yield of_error("brokers", connection, each, "doubtful" if clusters and each.retryable else "broken")
     if len(set(clusters.values())) > 1:
         of_each = ", ".join(f"{server} is of {cluster}" for server, cluster in clusters.items())
-        yield Finding(
-            check="brokers",
-            of=connection,
-            state="broken",
-            says=f"the addresses are of different clusters: {of_each}",
-            fix="Name the brokers of one cluster in bootstrap.servers, and make a connection of its own for each other one",
+        yield broken(
+            "brokers",
+            connection,
+            f"the addresses are of different clusters: {of_each}",
+            "Name the brokers of one cluster in bootstrap.servers, and make a connection of its own for each other one",
         )
     elif clusters and not failed:
         yield sound("brokers", connection)
@@ -85,11 +82,11 @@ def rights_found(
 
     `assigned` are the partitions that it reads of a topic; all of a topic that is not among them.
     """
-    with Admin(settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S) as admin:
+    with Admin(settings, timeout_s=PERSON_S, refused_s=REFUSED_S) as admin:
         allowed: dict[str, set[str]] = {}
         failed: list[Finding] = []
         asked = admin.client.describe_topics(
-            ck.TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=TIMEOUT_S
+            ck.TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=PERSON_S
         )
         for topic, future in asked.items():
             if (error := admin.wait(future)) is None:
@@ -100,14 +97,7 @@ def rights_found(
                 failed.append(of_error("topics", of, admin.meaning(error, topic)))
         yield from failed or [sound("topics", of)]
         for right in TOPIC_RIGHTS if allowed else ():
-            lacking = [topic for topic, names in allowed.items() if names and right.name not in names]
-            if lacking:
-                yield right.missing(of, lacking)
-            elif all(allowed.values()):
-                yield sound(right.check, of)
-            else:  # who may describe a topic has at least that right
-                yield Finding(check=right.check, of=of, state="unknown", says=UNTOLD)
-
+            yield right.found(of, allowed)
         yield _group(admin, of, group)
 
 
@@ -117,14 +107,14 @@ def _partitions(of: str, topic: Any, assigned: Sequence[int] | None) -> Iterator
     if missing := sorted({*([each.id for each in topic.partitions] if assigned is None else assigned)} - led):
         says = f"topic {topic.name} has no partition {some(list(map(str, missing)))}, or no broker leads it"
         fix = "Correct source.assign, or start the broker that holds it"
-        yield Finding(check="topics", of=of, state="broken", says=says, fix=fix)
+        yield broken("topics", of, says, fix)
 
 
 def _group(admin: Admin, of: str, group: str) -> Finding:
     """Whether the position of a group may be written, which need not exist. The first group of a cluster takes a while."""
-    until = time.monotonic() + TIMEOUT_S
+    until = time.monotonic() + PERSON_S
     while True:
-        asked = admin.client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=TIMEOUT_S)
+        asked = admin.client.describe_consumer_groups([group], include_authorized_operations=True, request_timeout=PERSON_S)
         error = admin.wait(future := asked[group])
         if error is None or error.code() not in MOVING or time.monotonic() > until:
             break
@@ -133,28 +123,21 @@ def _group(admin: Admin, of: str, group: str) -> Finding:
         return of_error("group", of, admin.meaning(error, group), "doubtful")
     if error is not None:
         return sound("group", of)  # it is not there yet, and may be described
-    names = _names(future.result().authorized_operations)
-    if not names:
-        return Finding(check="group", of=of, state="unknown", says=UNTOLD)
-    return sound("group", of) if GROUP_RIGHT.name in names else GROUP_RIGHT.missing(of, [group])
+    return GROUP_RIGHT.found(of, {group: _names(future.result().authorized_operations)})
 
 
 def retention_found(
     retention_ms: Callable[[Sequence[str]], Mapping[str, int]], of: str, topics: Sequence[str], interval_s: float
 ) -> Iterator[Finding]:
     """Whether records are kept for at least two runs, since one may fail."""
+    apart = f"and runs are {interval_s:g} s apart: a run that fails loses records"
+    fix = "Raise retention.ms of the topic, or run more often (`schedule`)"
     short = {topic: kept for topic, kept in retention_ms(topics).items() if kept < 2000 * interval_s}
-    for topic, kept in short.items():
-        yield Finding(
-            check="retention",
-            of=of,
-            state="doubtful",
-            says=f"topic {topic} keeps records for {kept / 1000:g} s, and runs are {interval_s:g} s apart: a run that fails "
-            "loses records",
-            fix="Raise retention.ms of the topic, or run more often (`schedule`)",
-        )
-    if not short:
-        yield sound("retention", of)
+    found = [
+        doubtful("retention", of, f"topic {topic} keeps records for {kept / 1000:g} s, {apart}", fix)
+        for topic, kept in short.items()
+    ]
+    yield from found or [sound("retention", of)]
 
 
 def _names(operations: object) -> set[str]:

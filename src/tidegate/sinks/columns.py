@@ -23,10 +23,10 @@ from pyspark.sql.types import (
 
 from tidegate.core.config.layout import sql_text
 from tidegate.core.config.pipeline import Contract
-from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS, ColumnChange
+from tidegate.core.model.columns import BATCH, ERROR, ORIGIN_COLUMNS, RAW, ColumnChange
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob
-from tidegate.formats.columns import ERROR, RAW, quoted
+from tidegate.formats.columns import quoted
 
 
 def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Collection[str], transform: str) -> None:

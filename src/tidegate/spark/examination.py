@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import pyspark
 from pyspark.sql import SparkSession
 
-from tidegate.core.audit.findings import Finding, sound
+from tidegate.core.audit.findings import Finding, broken, doubtful, sound
+from tidegate.formats.json import CHECK
 from tidegate.formats.python_workers import why_not
 
-DECODING = "tidegate.formats.json.decoding:check"
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
 SKEW_S = 30
 """Clocks that are further apart are worth a word; a round trip takes less."""
@@ -26,23 +26,21 @@ def spark_found(spark: SparkSession, connection: str, catalog: str) -> Iterator[
     if EXTENSIONS in extensions:
         yield sound("extensions", connection)
     else:
-        yield Finding(
-            check="extensions",
-            of=connection,
-            state="doubtful",
-            says="Spark lacks Iceberg's SQL extensions, which sink.sort_by and changes of a table's partitioning need",
-            fix=f"Start the server with spark.sql.extensions={EXTENSIONS}",
+        yield doubtful(
+            "extensions",
+            connection,
+            "Spark lacks Iceberg's SQL extensions, which sink.sort_by and changes of a table's partitioning need",
+            f"Start the server with spark.sql.extensions={EXTENSIONS}",
         )
-    why = why_not(spark, DECODING)
+    why = why_not(spark, CHECK)
     if why is None:
         yield sound("workers", connection)
     else:
-        yield Finding(
-            check="workers",
-            of=connection,
-            state="doubtful",
-            says=f"Python workers cannot decode records ({why}): Spark's own parser makes the same rows, more slowly",
-            fix="Install pyarrow and msgspec, and the driver's version of Python, where executors run",
+        yield doubtful(
+            "workers",
+            connection,
+            f"Python workers cannot decode records ({why}): Spark's own parser makes the same rows, more slowly",
+            "Install pyarrow and msgspec, and the driver's version of Python, where executors run",
         )
 
 
@@ -53,45 +51,33 @@ def _server(spark: SparkSession, connection: str) -> Iterator[Finding]:
     answered_s = time.time()
     # the answer may have waited for an executor, before or after the clock was read
     apart_s = theirs_s - min(max(theirs_s, asked_s), answered_s)
+    found = []
     if ours != theirs:
-        yield Finding(
-            check="spark",
-            of=connection,
-            state="doubtful",
-            says=f"Spark is {spark.version}, and its client here {pyspark.__version__}",
-            fix=f"Run Spark {ours}, which Tidegate is tested with",
-        )
+        says = f"Spark is {spark.version}, and its client here {pyspark.__version__}"
+        found.append(doubtful("spark", connection, says, f"Run Spark {ours}, which Tidegate is tested with"))
     if abs(apart_s) > SKEW_S:
-        yield Finding(
-            check="spark",
-            of=connection,
-            state="doubtful",
-            says=f"Spark's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} that of Airflow's worker: "
-            "what says how old records are is wrong by that",
-            fix="Let both machines keep time by NTP",
-        )
-    if ours == theirs and abs(apart_s) <= SKEW_S:
-        yield sound("spark", connection)
+        ahead = f"Spark's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} that of Airflow's worker"
+        says = f"{ahead}: what says how old records are is wrong by that"
+        found.append(doubtful("spark", connection, says, "Let both machines keep time by NTP"))
+    yield from found or [sound("spark", connection)]
 
 
 def _catalog(spark: SparkSession, catalog: str) -> Finding:
     name = f"spark.sql.catalog.{catalog}"
     held = spark.conf.get(name, None)
     if held is None:
-        return Finding(
-            check="catalog",
-            of=catalog,
-            state="broken",
-            says=f"Spark has no catalog {catalog}, which the table's name begins with",
-            fix=f"Start Spark with {name}={CATALOG}, and with the catalog's type and uri",
+        return broken(
+            "catalog",
+            catalog,
+            f"Spark has no catalog {catalog}, which the table's name begins with",
+            f"Start Spark with {name}={CATALOG}, and with the catalog's type and uri",
         )
     is_cached = (spark.conf.get(f"{name}.cache-enabled", None) or "true").lower() != "false"
     if is_cached and spark.conf.get(f"{name}.cache.expiration-interval-ms", None) != "0":
-        return Finding(
-            check="catalog",
-            of=catalog,
-            state="broken",
-            says=f"Spark keeps what it has read of the tables of {catalog}, and does not see the commits of others",
-            fix=f"Start Spark with {name}.cache-enabled=false",
+        return broken(
+            "catalog",
+            catalog,
+            f"Spark keeps what it has read of the tables of {catalog}, and does not see the commits of others",
+            f"Start Spark with {name}.cache-enabled=false",
         )
     return sound("catalog", catalog)

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.audit.quarantine import replay_command
 from tidegate.core.load.lookup import Lookup
-from tidegate.core.model.columns import OFFSET, ORIGIN_COLUMNS
+from tidegate.core.model.columns import ERROR, OFFSET, ORIGIN_COLUMNS
 from tidegate.core.model.errors import (
     ReceiptMismatch,
     RequestError,
@@ -45,7 +45,6 @@ from tidegate.core.model.ranges import OffsetRange, merged, one_of_a_partition, 
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.receipt import Observed, Receipt, Write
 from tidegate.failpoints import reach
-from tidegate.formats.columns import ERROR
 from tidegate.formats.python_workers import expecting
 from tidegate.sinks import sink_of
 from tidegate.sinks.identity import ByOrigin, identity_of, inside

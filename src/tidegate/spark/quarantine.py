@@ -16,12 +16,11 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
 from tidegate.core.config.pipeline import Quarantine
-from tidegate.core.model.columns import OFFSET, ORIGIN_COLUMNS, TOPIC
+from tidegate.core.model.columns import ERROR, OFFSET, ORIGIN_COLUMNS, RAW, REJECT, TOPIC
 from tidegate.core.model.errors import BudgetExceeded, TransformError
 from tidegate.core.model.ranges import total_count
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Write
-from tidegate.formats.columns import ERROR, RAW, REJECT
 from tidegate.sinks.failures import DECIDED_TWICE
 from tidegate.sinks.identity import load_of
 

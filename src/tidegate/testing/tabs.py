@@ -17,7 +17,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.formats.columns import ERROR, NOT_TEXT, RAW, TOMBSTONE, Parser, raw, staying
+from tidegate.core.model.columns import ERROR, RAW
+from tidegate.formats.columns import NOT_TEXT, TOMBSTONE, Parser, raw, staying
 from tidegate.formats.python_workers import in_workers, pay_off
 
 _INTEGER = "-?[0-9]{1,19}"

@@ -3,7 +3,7 @@
     batch         plan, load, commit, catch_up
     replay        plan, load of each chunk, verify
     maintenance   plan, compact, expire, remove_orphans
-    doctor        look, load of one record
+    doctor        look, load of the newest records
 
 Operators are thin: they read Airflow's context, call the core through its ports, log, and hand on. `plan`, `commit` and
 `verify` import neither Spark nor pandas. What a plan saves travels between the tasks as its Variable's key; the load's answer

@@ -1,7 +1,7 @@
 """The tasks of the DAG `tidegate__doctor__<…>`: what an installation lacks, as the tasks of pipelines see it.
 
     look            packages, Variables, Kafka
-    load_<pipeline> Spark, and one real load of one record, for each way that loads go
+    load_<pipeline> Spark, and one real load of the newest records, for each way that loads go
 
 Nothing that pipelines use is changed. A task that finds something broken fails, with all of it in its log; what it found is an
 XCom, which `tidegate doctor` prints.
@@ -20,14 +20,24 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
-from croniter import croniter  # type: ignore[import-untyped]
-from packaging.requirements import Requirement
 
 from tidegate.airflow.connections import brokers_of, get_connection, kafka_settings
 from tidegate.airflow.operators.load import LoadOperator
 from tidegate.airflow.operators.spark import TYPES
 from tidegate.airflow.store import answering, shadowed
-from tidegate.core.audit.findings import Finding, State, is_broken, looked, of_error, sound
+from tidegate.core.audit.findings import (
+    DEPLOYED,
+    FINDINGS,
+    Finding,
+    State,
+    broken,
+    doubtful,
+    is_broken,
+    looked,
+    of_error,
+    sound,
+    unknown,
+)
 from tidegate.core.config.names import QUARANTINE
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Source
 from tidegate.core.config.schedules import CONTINUOUS, DAY_S
@@ -40,11 +50,8 @@ from tidegate.sinks import reader_of
 if TYPE_CHECKING:
     from tidegate.kafka.brokers import AdminBrokers
 
-FINDINGS, DEPLOYED = "tidegate_findings", "tidegate_deployed"
-"""The XComs of what a task has found, and of what it runs: version, and digest of the pipelines' files."""
 MOST = 200
 """Findings of a task that are handed on; the log has all of them."""
-TIMEOUT_S = 10.0
 LAST = 10
 """Offsets that the load is tried with."""
 SAME_MODULE = {"pyspark-client": "pyspark"}
@@ -78,7 +85,8 @@ class DoctorOperator(BaseOperator):
 
     def _connection(self, connection: str, pipelines: Sequence[Pipeline]) -> Iterator[Finding]:
         from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
-        from tidegate.kafka.rights import REFUSED_S, brokers_found  # noqa: PLC0415
+        from tidegate.kafka.client import PERSON_S, REFUSED_S  # noqa: PLC0415
+        from tidegate.kafka.rights import brokers_found  # noqa: PLC0415
 
         settings = kafka_settings(pipelines[0], "doctor", planning_client, self.log)
         kafka_settings(pipelines[0], "doctor", spark_client, self.log)
@@ -87,7 +95,7 @@ class DoctorOperator(BaseOperator):
         yield from found
         if is_broken(found):
             return
-        with closing(AdminBrokers(settings, timeout_s=TIMEOUT_S, refused_s=REFUSED_S)) as brokers:
+        with closing(AdminBrokers(settings, timeout_s=PERSON_S, refused_s=REFUSED_S)) as brokers:
             for each in pipelines:
                 yield from looked("topics", each.name, partial(self._topics, each, settings, brokers))
 
@@ -98,7 +106,7 @@ class DoctorOperator(BaseOperator):
         topics = topics_of(source, brokers)
         if not topics:
             says = f"the cluster has no topic that matches {source}, or shows none to this login"
-            yield Finding(check="topics", of=name, state="doubtful", says=says, fix="Correct source.pattern")
+            yield doubtful("topics", name, says, "Correct source.pattern")
             return
         rights = list(rights_found(settings, name, topics, pipeline.consumer_group, source.assign or {}))
         yield from rights
@@ -125,7 +133,7 @@ class DoctorLoadOperator(LoadOperator):
             found += looked("spark", named, self._server)
         elif not is_broken(found):
             says = "loads go through spark-submit: what a driver has is known by the load alone"
-            found.append(Finding(check="spark", of=named, state="unknown", says=says))
+            found.append(unknown("spark", named, says))
         if not is_broken(found):
             found += looked("load", self.pipeline.name, partial(self._trial, context))
         hand_on(context, found, self.log)
@@ -140,7 +148,7 @@ class DoctorLoadOperator(LoadOperator):
             yield sound("spark-connection", named)
         else:
             says, fix = f"it is of type {connection.conn_type}", f"Use a connection of one of the types {', '.join(TYPES)}"
-            yield Finding(check="spark-connection", of=named, state="broken", says=says, fix=fix)
+            yield broken("spark-connection", named, says, fix)
 
     def _server(self) -> Iterator[Finding]:
         from tidegate.spark.errors import translated  # noqa: PLC0415 - parsing the DAG needs no Spark
@@ -179,7 +187,7 @@ class DoctorLoadOperator(LoadOperator):
 
     def _untried(self, why: str) -> Finding:
         fix = "Produce a record, then examine again"
-        return Finding(check="load", of=self.pipeline.name, state="unknown", says=why, fix=fix)
+        return unknown("load", self.pipeline.name, why, fix)
 
     def _newest_offsets(self) -> OffsetRange | None:
         """The last offsets of a partition; the very last may be the mark of a transaction. Raises KafkaError."""
@@ -194,25 +202,26 @@ class DoctorLoadOperator(LoadOperator):
         if reader.receipts(table, name):
             reader.without_origin(table)  # which reads more than the catalog: files of the warehouse
             return sound("load", name)
-        return Finding(
-            check="load",
-            of=name,
-            state="broken",
-            says=f"Spark has loaded into {table}, and Airflow's worker does not find that table: {catalog} is another catalog "
+        return broken(
+            "load",
+            name,
+            f"Spark has loaded into {table}, and Airflow's worker does not find that table: {catalog} is another catalog "
             "to PyIceberg than to Spark",
-            fix=f"Give PYICEBERG_CATALOG__{catalog.upper()}__* of the workers what spark.sql.catalog.{catalog}.* of Spark has",
+            f"Give PYICEBERG_CATALOG__{catalog.upper()}__* of the workers what spark.sql.catalog.{catalog}.* of Spark has",
         )
 
     def _drop(self, table: str, *, there: bool) -> Iterator[Finding]:
         """Drop a table, by whoever made it where that can be asked; `there` says that it was made."""
         from tidegate.sinks.iceberg.catalog import purge  # noqa: PLC0415 - parsing the DAG needs no catalog
-        from tidegate.spark.session import connect  # noqa: PLC0415
 
         dropped = True
         try:
             if self._is_warm:
+                from tidegate.sinks.iceberg.receipts import quoted  # noqa: PLC0415 - it imports pyspark
+                from tidegate.spark.session import connect  # noqa: PLC0415
+
                 with connect(self._connect_url(), name="tidegate-doctor") as spark:
-                    spark.sql(f"DROP TABLE IF EXISTS {'.'.join(f'`{part}`' for part in table.split('.'))} PURGE")
+                    spark.sql(f"DROP TABLE IF EXISTS {quoted(table)} PURGE")
             else:
                 dropped = purge(table) or not there
         except Exception:
@@ -221,7 +230,7 @@ class DoctorLoadOperator(LoadOperator):
         if not dropped:
             says = f"table {table}, which this task may have made, was not dropped"
             fix = f"Look at the task's log, and run DROP TABLE IF EXISTS {table} PURGE in Spark"
-            yield Finding(check="load", of=self.pipeline.name, state="doubtful", says=says, fix=fix)
+            yield doubtful("load", self.pipeline.name, says, fix)
 
 
 def topics_of(source: Source, brokers: AdminBrokers) -> tuple[str, ...]:
@@ -233,6 +242,8 @@ def longest_gap_s(schedule: str | LagSchedule | None) -> float | None:
     """Seconds of the longest time between two runs; None for a schedule without a bound."""
     if isinstance(schedule, LagSchedule) or schedule in {None, CONTINUOUS}:
         return schedule.max_delay if isinstance(schedule, LagSchedule) else None
+    from croniter import croniter  # type: ignore[import-untyped]  # noqa: PLC0415 - in tasks only
+
     # within a day, which are alike, and across each midnight of a year
     times = croniter(schedule, 0.0)
     within = max(later - earlier for earlier, later in pairwise(times.get_next(float) for _ in range(400)))
@@ -243,24 +254,20 @@ def longest_gap_s(schedule: str | LagSchedule | None) -> float | None:
 
 def packages_found(extra: str) -> Iterator[Finding]:
     """Whether what an extra of this package requires is installed here."""
-    fits = True
+    from packaging.requirements import Requirement  # noqa: PLC0415 - in tasks only
+
+    found = list[Finding]()
     for line in requires("tidegate") or ():
         needed = Requirement(line)
         if needed.marker is not None and not needed.marker.evaluate({"extra": extra}):
             continue
         held = _version(needed.name) or _version(SAME_MODULE.get(needed.name, needed.name))
         if held is None or not needed.specifier.contains(held, prereleases=True):
-            fits = False
-            says = "is not installed" if held is None else f"is {held}"
-            yield Finding(
-                check="packages",
-                of=needed.name,
-                state="broken" if held is None else "doubtful",
-                says=f"{needed.name} {says} where tasks run; Tidegate {version('tidegate')} needs {needed.specifier or 'it'}",
-                fix=f"Run `pip install 'tidegate[{extra}]'` there",
-            )
-    if fits:
-        yield sound("packages", f"tidegate[{extra}]")
+            finding, how = (broken, "is not installed") if held is None else (doubtful, f"is {held}")
+            needs = f"Tidegate {version('tidegate')} needs {needed.specifier or 'it'}"
+            says, fix = f"{needed.name} {how} where tasks run; {needs}", f"Run `pip install 'tidegate[{extra}]'` there"
+            found.append(finding("packages", needed.name, says, fix))
+    yield from found or [sound("packages", f"tidegate[{extra}]")]
 
 
 def _version(package: str) -> str | None:
@@ -279,7 +286,7 @@ def variables_found(pipelines: Iterable[Pipeline]) -> Iterator[Finding]:
     if conf.getboolean("core", "multi_team", fallback=False):
         says = "Airflow runs several teams, to whom a Variable of one key may be several, and a pipeline's saved state is one"
         fix = "Run the pipelines in an Airflow without [core] multi_team"
-        found.append(Finding(check="variables", of="multi_team", state="broken", says=says, fix=fix))
+        found.append(broken("variables", "multi_team", says, fix))
     backends = ensure_secrets_backend_loaded()
     for pipeline in pipelines:
         key = cursor_key(pipeline.name)

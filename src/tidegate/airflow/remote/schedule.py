@@ -24,13 +24,11 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.ports import SinkReader, StateStore
 from tidegate.kafka.brokers import AdminBrokers
+from tidegate.kafka.client import PERSON_S, REFUSED_S
 from tidegate.kafka.settings import planning_client
 from tidegate.sinks import reader_of
 
 HIDDEN = "***"
-KAFKA_TIMEOUT_S = 10.0
-KAFKA_REFUSED_S = 2.0
-"""Refused connections: long enough for a host with several addresses, of which the first is refused."""
 
 
 @contextmanager
@@ -106,7 +104,7 @@ class Remote:
 
     def brokers(self, pipeline: Pipeline) -> AdminBrokers:
         """The `Brokers` port of the pipeline, for somebody who waits: it gives up sooner than a task does."""
-        return AdminBrokers(self.kafka(pipeline), timeout_s=KAFKA_TIMEOUT_S, refused_s=KAFKA_REFUSED_S, tell=self._tell)
+        return AdminBrokers(self.kafka(pipeline), timeout_s=PERSON_S, refused_s=REFUSED_S, tell=self._tell)
 
     def cursor(self, pipeline: Pipeline) -> Cursor:
         """The pipeline's cursor. Raises StateError: there is none, or it cannot be read or believed."""

@@ -39,6 +39,8 @@ CHECKS = {
     "load": "the newest records are loaded into a table of their own, which is found from here and dropped",
 }
 """What is looked at, by the name that findings have."""
+FINDINGS, DEPLOYED = "tidegate_findings", "tidegate_deployed"
+"""The XComs of what a task has found, and of what it runs: version, and digest of the pipelines' files."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,24 @@ class Finding:
         return f"{self.state}: {self.check} of {self.of}: {self.says}" + (f". {self.fix}" if self.fix else "")
 
 
-def sound(check: str, of: str, says: str = "") -> Finding:
+def sound(check: str, of: str) -> Finding:
     """Nothing is the matter."""
-    return Finding(check=check, of=of, state="sound", says=says or CHECKS.get(check, check))
+    return Finding(check=check, of=of, state="sound", says=CHECKS.get(check, check))
+
+
+def broken(check: str, of: str, says: str, fix: str = "") -> Finding:
+    """Loads fail of it, or wait for ever."""
+    return Finding(check=check, of=of, state="broken", says=says, fix=fix)
+
+
+def doubtful(check: str, of: str, says: str, fix: str = "") -> Finding:
+    """Loads run, and something else does not."""
+    return Finding(check=check, of=of, state="doubtful", says=says, fix=fix)
+
+
+def unknown(check: str, of: str, says: str, fix: str = "") -> Finding:
+    """It was not asked."""
+    return Finding(check=check, of=of, state="unknown", says=says, fix=fix)
 
 
 def of_error(check: str, of: str, error: TidegateError, state: State = "broken") -> Finding:
@@ -83,7 +100,7 @@ def looked(check: str, of: str, look: Callable[[], Iterable[Finding]]) -> Iterat
     except Exception as error:
         log.exception("looking at %s of %s failed", check, of)
         why = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-        yield Finding(check=check, of=of, state="broken", says=f"it cannot be looked at ({why})", fix="See the task's log")
+        yield broken(check, of, f"it cannot be looked at ({why})", "See the task's log")
 
 
 def is_broken(findings: Iterable[Finding]) -> bool:

@@ -8,17 +8,15 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Any
 
-from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS
+from tidegate.core.config.sinks import ICEBERG_RESERVED
+from tidegate.core.model.columns import BATCH, ERROR, ORIGIN_COLUMNS, RAW, REJECT
 
 LARGEST = 2**63 - 1
 """Of a BIGINT."""
 MOMENT = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:?\d\d)", re.ASCII)
 """A time with its offset, as `parse_json` reads a TIMESTAMP; without one, a text may mean any time zone."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-LEFT_OUT = {
-    *("", *ORIGIN_COLUMNS, BATCH, "_raw", "_error", "_reject"),
-    *("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number"),
-}
+LEFT_OUT = {"", *ORIGIN_COLUMNS, BATCH, RAW, ERROR, REJECT, *ICEBERG_RESERVED}
 """Names that no field of a table can have: none, Tidegate's own, and those that Spark adds to Iceberg tables."""
 Kind = str | dict[str, Any] | list[Any] | None
 """A type: a word of SQL, an object's fields by their names in small letters, that of a list's elements; None: null alone."""

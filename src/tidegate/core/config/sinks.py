@@ -57,6 +57,8 @@ _PART_OF_A_TABLE = (
     r"|metadata_log_entries|snapshots|refs|manifests|partitions|position_deletes|all_\w+"
 )
 """What Spark reads after a table's name: a branch, an older state, the table's metadata."""
+ICEBERG_RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
+"""Columns that Spark adds to every Iceberg table: it cannot read a table that has one of its own."""
 _NAME = "[A-Za-z_][A-Za-z0-9_]*"
 
 ICEBERG = SinkKind(

@@ -18,6 +18,10 @@ ORIGIN_COLUMNS = (TOPIC, PARTITION, OFFSET)
 """The origin of a row; a table is partitioned by the first two."""
 BATCH = "_batch"
 """The number of the batch that made a row (64-bit integer), where the transform aggregates."""
+RAW, ERROR = "_raw", "_error"
+"""The columns that hold the text of a broken record, and what is wrong with it; null where nothing is."""
+REJECT = "_reject"
+"""The column that says why the transform rejects a row; null where it does not. No table has it."""
 
 
 class ColumnChange(NamedTuple):

@@ -11,7 +11,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.types import StructType
 
-from tidegate.formats.columns import ERROR, NOT_TEXT, RAW, TOMBSTONE, Parser, quoted, raw, staying
+from tidegate.core.model.columns import ERROR, RAW
+from tidegate.formats.columns import NOT_TEXT, TOMBSTONE, Parser, quoted, raw, staying
 from tidegate.formats.json import values
 from tidegate.formats.python_workers import pay_off
 
@@ -21,6 +22,8 @@ _STRICT = {
     "allowSingleQuotes": "false",
     "allowNonNumericNumbers": "false",
 }
+CHECK = "tidegate.formats.json.decoding:check"
+"""What fails in Python workers that cannot decode; see `tidegate.formats.python_workers`."""
 _OPTIONS = {**_STRICT, "columnNameOfCorruptRecord": "_misfit"}
 
 
@@ -177,7 +180,7 @@ def _texts(wrapped: Column, mark: str) -> tuple[Column, Column]:
 
 def _decoded(df: DataFrame, of: StructType, value: Column, parser: Parser | None) -> Column | None:
     """The records as structs, null where Spark's parser has to look; None where Python workers do not decode."""
-    if parser is None and not pay_off(df.sparkSession, "tidegate.formats.json.decoding:check"):
+    if parser is None and not pay_off(df.sparkSession, CHECK):
         return None
     from tidegate.formats.json.decoding import decoded, is_decodable  # noqa: PLC0415 - without pyarrow it cannot be imported
 

@@ -36,6 +36,7 @@ from pyspark.sql.types import (
 )
 
 from tidegate.core.config.layout import Layout
+from tidegate.core.config.sinks import ICEBERG_RESERVED
 from tidegate.core.load.lookup import Lookup, in_the_way, own
 from tidegate.core.model.columns import ORIGIN_COLUMNS, ColumnChange
 from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
@@ -78,8 +79,6 @@ TABLE_PROPERTIES = {
     "history.expire.min-snapshots-to-keep": "1000",
     "commit.retry.num-retries": "10",
 }
-RESERVED = ("_file", "_pos", "_deleted", "_spec_id", "_partition", "_row_id", "_last_updated_sequence_number")
-"""Columns that Spark adds to every Iceberg table: it cannot read a table that has one of its own."""
 UNKNOWN_TYPES = ("void", "interval", "time(")
 """Types of Spark that Iceberg does not have. `variant` it has from format version 3 on."""
 NOT_FREE = "Table %s may hold rows of this range. The load replaces them: its commit is an overwrite, not an append"
@@ -146,7 +145,7 @@ class IcebergTable:
         """
         has_variant = lookup.exists or job.layout.format_version >= VARIANTS
         unknown = UNKNOWN_TYPES if has_variant else (*UNKNOWN_TYPES, "variant")
-        check_schema(schema, reserved=RESERVED, unknown=unknown, transform=job.transform)
+        check_schema(schema, reserved=ICEBERG_RESERVED, unknown=unknown, transform=job.transform)
         if not lookup.exists:
             check_layout(schema, job.layout, table=self.name, transform=job.transform)
         created = not lookup.exists and self.create(schema, identity, job.load.pipeline, job.layout)
