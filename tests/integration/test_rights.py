@@ -60,7 +60,7 @@ def test_each_right_that_is_missing_is_named_with_the_command_that_grants_it(
         grant(ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
     missing = {each.check: each for each in found()}
     assert states(found()) == {"topics": "sound", "read": "broken", "describe-configs": "doubtful", "group": "doubtful"}
-    assert f"has not the right Read on topic {topics[0]}, {topics[1]}: loads fail" in missing["read"].says
+    assert f"lacks the right Read on topic {topics[0]}, {topics[1]}: loads fail" in missing["read"].says
     assert f"--operation DescribeConfigs --topic {topics[0]} --topic {topics[1]}`" in missing["describe-configs"].fix
     grant(ResourceType.TOPIC, topics[0], AclOperation.READ)
     assert f"on topic {topics[1]}: loads fail" in {each.check: each for each in found()}["read"].says

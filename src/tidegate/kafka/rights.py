@@ -36,7 +36,7 @@ class Right(NamedTuple):
         on = [name for name, operations in allowed.items() if operations and self.name not in operations]
         if not on:
             return sound(self.check, of) if all(allowed.values()) else unknown(self.check, of, UNTOLD)
-        says = f"the login has not the right {self.operation} on {self.kind} {some(on)}: {self.effect}"
+        says = f"the login lacks the right {self.operation} on {self.kind} {some(on)}: {self.effect}"
         names = " ".join(f"--{self.kind} {name}" for name in on)
         fix = f"Grant it: `kafka-acls.sh --add --allow-principal User:NAME --operation {self.operation} {names}`"
         return Finding(check=self.check, of=of, state=self.state, says=says, fix=fix)

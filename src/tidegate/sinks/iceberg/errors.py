@@ -23,7 +23,7 @@ MISSING = (
     Rule(
         r"Cannot find catalog plugin class for catalog '[^'\n]+': ([\w.$]+\w)",
         SparkMisfit,
-        "Spark has not the class of the table's catalog",
+        "Spark lacks the class of the table's catalog",
         "Start Spark with the jar iceberg-spark-runtime of its own version",
     ),
     Rule(
