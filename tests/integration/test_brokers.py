@@ -66,6 +66,20 @@ class CreatedTopics:
         for future in self.admin.delete_records([ck.TopicPartition(where.topic, where.partition, before)]).values():
             future.result()
 
+    def commit(self, group: str, at: Mapping[TopicPartition, int]) -> None:
+        commit_offsets(self.kafka, group, at)
+
+    def join(self, group: str, topic: str) -> Callable[[], None]:
+        consumer = ck.Consumer({**self.kafka, "group.id": group, "enable.auto.commit": False})
+        consumer.subscribe([topic])
+
+        def is_member() -> bool:
+            consumer.poll(0.1)
+            return bool(consumer.assignment())
+
+        assert wait_until(is_member, 60, poll_s=0.1)
+        return consumer.close
+
     def _end(self, where: TopicPartition, level: IsolationLevel) -> int:
         return AdminBrokers(self.kafka).watermarks([where.topic], isolation_level=level).latest[where]
 

@@ -13,9 +13,9 @@ from tests.unit.test_refused_plans import retires, two
 from tests.unit.world import CURSOR, P0, PIPELINE, Q0, World, source
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Limits, Sink
-from tidegate.core.config.values import StartOffsets, StartTime
+from tidegate.core.config.values import StartGroup, StartOffsets, StartTime
 from tidegate.core.model import errors
-from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.accept import accept_loss, accept_recreated
 from tidegate.core.planning.plan import Skip
 from tidegate.core.planning.rebuild import rebuild
@@ -250,11 +250,59 @@ def test_a_start_is_resolved_once_by_the_first_run_and_saved_as_numbers() -> Non
     assert ranges_of(World(pipeline=source(topics=("t",), start=StartOffsets({P0: 20}))).run("run1")) == ["t-0 [20, 25)"]
 
 
-@pytest.mark.parametrize(("start", "begins"), [("latest", 9), (StartTime(4), 4), (StartOffsets({Q0: 7}), 7), ("earliest", 0)])
+def test_a_first_run_goes_on_where_a_consumer_group_stopped() -> None:
+    """What the group had no offset of, is read from its beginning; later runs do not ask for the group, which may be gone."""
+    world = of_two(9, 3, start=StartGroup("g"))
+    world.brokers.groups["g"] = {P0: 7}
+    first = world.run("run1")
+    assert ranges_of(first) == ["q-0 [0, 3)", "t-0 [7, 9)"]
+    assert [(d.topic_partition, d.from_reason) for d in first.saved.why.decisions] == [(Q0, "earliest"), (P0, "group")]
+    world.brokers.groups.clear()
+    world.brokers.latest[P0] = 12
+    assert ranges_of(world.run("run2")) == ["t-0 [9, 12)"]
+
+
+@pytest.mark.parametrize(
+    ("committed", "joined", "refused", "says"),
+    [
+        ({}, set(), "RequestError", "group g has committed no offset of t, q"),
+        ({P0: 10}, set(), "RequestError", "at offset 10 of t-0, whose log holds 2 to 9"),
+        ({P0: 1, Q0: 1}, set(), "RequestError", r'Nothing was planned.*\{t: \{"0": 2\}\}'),
+        ({P0: 7}, {"g"}, "KafkaError", "members"),
+    ],
+    ids=["none", "beyond", "expired", "active"],
+)
+def test_a_group_that_is_nowhere_in_the_log_or_moves_on_is_no_start(
+    committed: dict[TopicPartition, int], joined: set[str], refused: str, says: str
+) -> None:
+    """Nothing is saved, so the next run asks again."""
+    world = of_two(9, 3, start=StartGroup("g"))
+    world.brokers.earliest[P0] = 2
+    world.brokers.groups["g"] = committed
+    world.brokers.joined |= joined
+    with pytest.raises(getattr(errors, refused), match=says):
+        world.planned("run1")
+    assert world.store.values == {}
+
+
+@pytest.mark.parametrize(
+    ("start", "begins"),
+    [
+        ("latest", 9),
+        (StartTime(4), 4),
+        (StartOffsets({Q0: 7}), 7),
+        (StartGroup("g"), 6),
+        (StartGroup("gone"), 0),
+        ("earliest", 0),
+    ],
+)
 def test_a_topic_that_is_added_to_the_file_begins_at_its_start(start: Any, begins: int) -> None:
     """As in a first run; the topics that were read go on."""
-    world = World(pipeline=source(topics=("t",), start="earliest" if isinstance(start, StartOffsets) else start), committed=1)
+    world = World(
+        pipeline=source(topics=("t",), start="earliest" if isinstance(start, StartOffsets | StartGroup) else start), committed=1
+    )
     world.brokers.latest |= {Q0: 9, P0: 30}
+    world.brokers.groups["g"] = {Q0: 6}
     world.pipeline = source(topics=("t", "q"), start=start)
     assert ranges_of(world.planned("run2")) == [f"q-0 [{begins}, 9)", "t-0 [25, 30)"]
 

@@ -22,7 +22,7 @@ from tidegate.core.config.layout import Layout
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, LagSchedule, Pipeline, Sink, Source, pool_command
 from tidegate.core.config.schedules import is_schedule, shortest_gap_s
-from tidegate.core.config.values import LAST_MS, StartOffsets, StartTime
+from tidegate.core.config.values import LAST_MS, StartGroup, StartOffsets, StartTime
 from tidegate.core.model.errors import ConfigError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import epoch_ms, utc
@@ -336,6 +336,7 @@ def test_what_yaml_has_and_few_write_is_read(tmp_path: Path, text: str) -> None:
         ({"timestamp": datetime(2013, 1, 1, 11, tzinfo=timezone(timedelta(hours=1)))}, StartTime(1357034400000)),
         ({"timestamp": date(2013, 1, 1)}, StartTime(1356998400000)),
         ({"offsets": {"orders": {"0": 5}}}, StartOffsets({TopicPartition("orders", 0): 5})),
+        ({"group": "orders reader"}, StartGroup("orders reader")),
     ],
 )
 def test_starts_of_all_kinds_are_read_and_none_of_them_is_an_offset_yet(start: object, meaning: object) -> None:

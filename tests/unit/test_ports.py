@@ -72,6 +72,13 @@ class CreatedTopics:
     def delete_records(self, where: TopicPartition, before: int) -> None:
         self.brokers.earliest[where] = before
 
+    def commit(self, group: str, at: Mapping[TopicPartition, int]) -> None:
+        self.brokers.groups[group] = dict(at)
+
+    def join(self, group: str, topic: str) -> Callable[[], None]:
+        self.brokers.joined.add(group)
+        return lambda: self.brokers.joined.remove(group)
+
 
 class TestFakeBrokers(BrokersContract):
     @pytest.fixture

@@ -108,6 +108,16 @@ class AdminBrokers:
         """
         return self._until_led(lambda: self._offsets_at(times)) if times else {}
 
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets that a consumer group has committed; none of a group that is not there.
+
+        Raises:
+            KafkaError: consumers are members of the group, so it moves on.
+            BrokerUnavailable: no broker, or no coordinator of the group, answered in time.
+            KafkaAuthFailed: the credentials are refused, or do not allow to describe the group.
+        """
+        return self._until_led(lambda: self._committed(group))
+
     def next_timestamps(
         self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
@@ -214,6 +224,21 @@ class AdminBrokers:
         offsets = self._offsets(self._admin.client.list_offsets(asked, request_timeout=self._timeout_s))
         return {tp: offset if offset >= 0 else None for tp, offset in offsets.items()}
 
+    def _committed(self, group: str) -> dict[TopicPartition, int]:
+        timeout = {"request_timeout": self._timeout_s}
+        described = self._admin.client.describe_consumer_groups([group], **timeout)[group]
+        if (error := self._admin.wait(described)) is not None and error.code() == ck.KafkaError.GROUP_ID_NOT_FOUND:
+            return {}
+        if members := self._admin.answer(described, group).members:
+            raise KafkaError(
+                f"{len(members)} consumers are members of group {group}, which moves on while they read",
+                fix="Stop them, wait until `kafka-consumer-groups.sh --describe --members` shows none, and clear the task",
+                group=group,
+            )
+        asked = self._admin.client.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group)], **timeout)
+        answered = self._admin.answer(asked[group], group).topic_partitions
+        return {TopicPartition(tp.topic, tp.partition): int(tp.offset) for tp in answered if tp.offset >= 0}
+
     def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
         names = list(dict.fromkeys(topics))
         if not names:
@@ -261,11 +286,25 @@ def commit_offsets(
         raise KafkaError(
             f"{len(refused)} of {len(positions)} offsets of group {group} were not written, "
             f"the first of {first.topic}-{first.partition}: {why}",
-            fix="The cursor is right, only lag tools see an old position; give the pipeline a group that no consumer joins"
+            fix="Stop its consumers, or choose a group that no consumer joins. The cursor is right, only the group is not"
             if error.code() in IN_USE
-            else "The cursor is right, only lag tools see an old position; the next commit writes it again",
+            else "The cursor is right, only the group is not; the next commit writes it again",
             group=group,
         )
+
+
+def delete_group(settings: Mapping[str, str], group: str, *, timeout_s: float = 10.0) -> bool:
+    """Delete a consumer group without members, and its offsets; whether there was one.
+
+    Raises:
+        BrokerUnavailable: no broker, or no coordinator of the group, answered in time.
+        KafkaError: the login may not delete it, or the group has members.
+    """
+    with Admin(settings, timeout_s=timeout_s) as admin:
+        (deleted,) = admin.client.delete_consumer_groups([group], request_timeout=timeout_s).values()
+        if (error := admin.wait(deleted)) is None or error.code() == ck.KafkaError.GROUP_ID_NOT_FOUND:
+            return error is None
+        raise admin.meaning(error, group, "Delete")
 
 
 def _answers(

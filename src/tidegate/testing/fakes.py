@@ -9,7 +9,14 @@ from typing import Any
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.names import topic_filter
 from tidegate.core.load.answer import answer_by_receipt
-from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, StateUnavailable, TidegateError, TopicNotFound
+from tidegate.core.model.errors import (
+    BrokerUnavailable,
+    KafkaError,
+    SinkUnavailable,
+    StateUnavailable,
+    TidegateError,
+    TopicNotFound,
+)
 from tidegate.core.model.ranges import TopicPartition, total_count
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, Origins, TableCommit, TableHistory
@@ -60,8 +67,8 @@ class FakeBrokers:
 
     A record's time is its offset, unless `times` has the times of a partition's records, from offset 0 on. `stable` is the last
     stable offset of a partition with an open transaction. The ends of `next_reads` replace `latest`, one at each reading of
-    watermarks. While the brokers are `away`, every question raises BrokerUnavailable. `asked` and `settled` count, and
-    `isolation_level` is that of the last question.
+    watermarks. `groups` have committed offsets, and those that are `joined` have members. While the brokers are `away`, every
+    question raises BrokerUnavailable. `asked` and `settled` count, and `isolation_level` is that of the last question.
     """
 
     asked, settled, isolation_level = 0, 0, ""
@@ -74,6 +81,8 @@ class FakeBrokers:
     times: dict[TopicPartition, list[Any]] = field(default_factory=dict)
     away: bool = False
     retention: dict[str, int] = field(default_factory=dict)
+    groups: dict[str, dict[TopicPartition, int]] = field(default_factory=dict)
+    joined: set[str] = field(default_factory=set)
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
         """As the port."""
@@ -116,6 +125,13 @@ class FakeBrokers:
         if missing:
             raise TopicNotFound(f"there is no partition {min(missing)}")
         return {tp: self._offset_at(tp, time_ms) for tp, time_ms in times.items()}
+
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """As the port."""
+        self._answer()
+        if group in self.joined:
+            raise KafkaError(f"group {group} has members")
+        return dict(self.groups.get(group, {}))
 
     def _offset_at(self, tp: TopicPartition, time_ms: int) -> int | None:
         held = range(self.earliest.get(tp, 0), self.latest[tp])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, cast
 
@@ -64,7 +64,14 @@ class StartOffsets:
     offsets: Mapping[TopicPartition, int]
 
 
-Start = Literal["earliest", "latest"] | StartTime | StartOffsets
+@dataclass(frozen=True)
+class StartGroup:
+    """A start at the committed offsets of a consumer group; partitions that it has none of start at their earliest."""
+
+    group: str
+
+
+Start = Literal["earliest", "latest"] | StartTime | StartOffsets | StartGroup
 
 
 def start_of(value: Any) -> Start | None:
@@ -75,15 +82,30 @@ def start_of(value: Any) -> Start | None:
         return None
     (kind, what), *_ = value.items()
     try:
-        if kind == "timestamp":
-            timestamp_ms = epoch_ms(what)
-            return StartTime(timestamp_ms) if 0 <= timestamp_ms <= LAST_MS else None
-        if kind == "offsets":
-            offsets = offsets_from_json(what)
-            return StartOffsets(offsets) if all(map(_is_position, offsets, offsets.values())) else None
-    except (ValueError, TypeError, AttributeError, OverflowError, TidegateError):
+        return STARTS[kind](what)
+    except (LookupError, ValueError, TypeError, AttributeError, OverflowError, TidegateError):
         return None
-    return None
+
+
+def _start_time(what: Any) -> StartTime | None:
+    timestamp_ms = epoch_ms(what)
+    return StartTime(timestamp_ms) if 0 <= timestamp_ms <= LAST_MS else None
+
+
+def _start_offsets(what: Any) -> StartOffsets | None:
+    offsets = offsets_from_json(what)
+    return StartOffsets(offsets) if all(map(_is_position, offsets, offsets.values())) else None
+
+
+def _start_group(what: Any) -> StartGroup | None:
+    return StartGroup(what) if _NOT_BLANK.fullmatch(what) else None
+
+
+STARTS: Mapping[object, Callable[[Any], Start | None]] = {
+    "timestamp": _start_time,
+    "offsets": _start_offsets,
+    "group": _start_group,
+}
 
 
 def _is_position(tp: TopicPartition, offset: int) -> bool:
@@ -375,7 +397,7 @@ def _only(name: str, schema: dict[str, Any]) -> dict[str, Any]:
 FirstOffsets = Annotated[
     Start,
     Expected(
-        '"earliest", "latest", {timestamp: 2013-01-01T00:00:00Z} or {offsets: {orders: {"0": 1000}}}',
+        '"earliest", "latest", {timestamp: 2013-01-01T00:00:00Z}, {offsets: {orders: {"0": 1000}}} or {group: orders-reader}',
         kind=Any,
         reads=start_of,
         accepts=lambda start: start is not None,
@@ -383,6 +405,7 @@ FirstOffsets = Annotated[
             "oneOf": [
                 {"enum": ["earliest", "latest"]},
                 _only("timestamp", {"type": ["string", "integer"]}),
+                _only("group", {"type": "string", "minLength": 1}),
                 _only(
                     "offsets",
                     {

@@ -44,7 +44,7 @@ class Beginning:
     """
 
     at: Literal["earliest", "latest"] | Mapping[TopicPartition, int] = "earliest"
-    reason: Literal["timestamp", "offsets"] = "offsets"
+    reason: Literal["timestamp", "offsets", "group"] = "offsets"
     of: frozenset[TopicPartition] = frozenset()
 
     def __post_init__(self) -> None:

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
 from tidegate.core.config.pipeline import Pipeline, Source
-from tidegate.core.config.values import StartOffsets
-from tidegate.core.model.errors import TopicNotFound, WatermarksUnstable
+from tidegate.core.config.values import StartGroup, StartOffsets
+from tidegate.core.model.errors import RequestError, TopicNotFound, WatermarksUnstable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks, check_same_topics, other_topics
 from tidegate.core.planning.plan import Beginning, RangePolicy
@@ -110,10 +110,11 @@ def _check_assigned(source: Source, cursor: Cursor, answer: Watermarks) -> None:
 
 
 def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brokers) -> Beginning:
-    """The policy's start: "earliest", "latest", or the offsets that the file's offsets or timestamp stand for.
+    """The policy's start: "earliest", "latest", or the offsets that the file's offsets, timestamp or group stand for.
 
     It applies to the first run, and to topics that were added to the file since. A topic that a pattern matches later is read
-    from its earliest offset.
+    from its earliest offset. Raises RequestError: the group has committed nothing of what a first run reads, or is at an offset
+    that the log does not hold. KafkaError: the group has members, or the brokers do not answer.
     """
     start, known = source.start, {tp.topic for tp in cursor.at.offsets}
     begin = [tp for tp in watermarks.latest if not cursor.seq or (source.pattern is None and tp.topic not in known)]
@@ -123,6 +124,23 @@ def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brok
         return Beginning(start.offsets, of=frozenset(begin))
     if not begin:
         return Beginning()
+    if isinstance(start, StartGroup):
+        committed = brokers.committed(start.group)
+        of_group = {tp: committed[tp] for tp in begin if tp in committed}
+        if not (of_group or cursor.seq):
+            raise RequestError(
+                f"group {start.group} has committed no offset of {source}",
+                fix="Correct source.start.group: `kafka-consumer-groups.sh --list` names the groups",
+            )
+        for tp, at in of_group.items():
+            if not watermarks.earliest[tp] <= at <= watermarks.latest[tp]:
+                raise RequestError(
+                    f"group {start.group} is at offset {at} of {tp}, whose log holds {watermarks.earliest[tp]} to "
+                    f"{watermarks.latest[tp]}",
+                    fix="Nothing was planned. To begin elsewhere, write source.start as "
+                    f'{{offsets: {{{tp.topic}: {{"{tp.partition}": {watermarks.earliest[tp]}}}}}}}, with all partitions',
+                )
+        return Beginning(of_group, "group", frozenset(begin))
     resolved = {tp: watermarks.latest[tp] for tp in begin}
     for tp, offset in brokers.offsets_at(dict.fromkeys(begin, start.timestamp_ms)).items():
         if offset is not None:  # a record that came between the two answers lies beyond the log end that was read first

@@ -63,6 +63,12 @@ class Brokers(Protocol):
         Raises TopicNotFound: a topic, or a partition of it, does not exist.
         """
 
+    def committed(self, group: str) -> dict[TopicPartition, int]:
+        """The offsets that a consumer group has committed; none of a group that is not there.
+
+        Raises KafkaError: consumers are members of the group, so it moves on.
+        """
+
     def next_timestamps(
         self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, int]:

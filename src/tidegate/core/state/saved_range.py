@@ -14,7 +14,7 @@ from tidegate.core.state.cursor import COUNT, Position
 from tidegate.core.state.receipt import Load
 
 FromReason = Literal[
-    "cursor", "earliest", "latest", "timestamp", "offsets", "new partition", "accepted loss", "recreated", "rebuilt"
+    "cursor", "earliest", "latest", "timestamp", "offsets", "group", "new partition", "accepted loss", "recreated", "rebuilt"
 ]
 UntilReason = Literal["log end", "until", "backpressure", "max_rate_per_partition", "max_bytes", "max_records", "rebuilt"]
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 from uuid import uuid4
 
 import pytest
 
 from tidegate.core.config.names import INTERNAL_TOPICS, WARM_UP_TOPIC
-from tidegate.core.model.errors import BrokerUnavailable, ConfigError, TopicNotFound
+from tidegate.core.model.errors import BrokerUnavailable, ConfigError, KafkaError, TopicNotFound
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.watermarks import begins
 from tidegate.core.state.ports import Brokers
@@ -39,6 +39,12 @@ class Cluster(Protocol):
 
     def delete_records(self, where: TopicPartition, before: int) -> None:
         """Retention removes the records before an offset."""
+
+    def commit(self, group: str, at: Mapping[TopicPartition, int]) -> None:
+        """A consumer group commits offsets, and has no member then."""
+
+    def join(self, group: str, topic: str) -> Callable[[], None]:
+        """A consumer becomes a member of the group; what is returned lets it leave."""
 
 
 class BrokersContract:
@@ -212,6 +218,21 @@ class BrokersContract:
         with pytest.raises(TopicNotFound, match=f"{word}-7"):
             brokers.offsets_at({TopicPartition(word, 0): 0, TopicPartition(word, 7): 0})
 
+    def test_a_group_is_where_it_has_committed(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
+        """As long as it has no member, which would move it; a group that is not there is nowhere."""
+        t0 = TopicPartition(word, 0)
+        cluster.make_topic(word, 2)
+        cluster.write(t0, [NOW_MS] * 3)
+        assert brokers.committed(word) == {}
+        cluster.commit(word, {t0: 2})
+        assert brokers.committed(word) == {t0: 2}
+        leave = cluster.join(word, word)
+        with pytest.raises(KafkaError, match="members") as refused:
+            brokers.committed(word)
+        assert not refused.value.retryable
+        leave()
+        assert brokers.committed(word)[t0] == 2
+
     def test_the_next_record_of_a_position_has_its_own_timestamp(self, brokers: Brokers, cluster: Cluster, word: str) -> None:
         """The end of a log has none, and neither has an empty partition."""
         t0, t1, t2 = (TopicPartition(word, number) for number in range(3))
@@ -237,8 +258,9 @@ class BrokersContract:
             lambda brokers: brokers.offsets_at({TopicPartition("t", 0): 0}),
             lambda brokers: brokers.next_timestamps({TopicPartition("t", 0): 0}),
             lambda brokers: brokers.retention_ms(["t"]),
+            lambda brokers: brokers.committed("g"),
         ],
-        ids=["watermarks", "read-committed", "match", "times", "timestamps", "retention"],
+        ids=["watermarks", "read-committed", "match", "times", "timestamps", "retention", "group"],
     )
     def test_brokers_that_do_not_answer_are_unavailable(self, unreachable: Brokers, call: Callable[[Brokers], object]) -> None:
         """A topic that nobody was asked about is never missing; the question can be asked again."""
