@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -22,6 +24,7 @@ OIDC = {
     "sasl.oauthbearer.client.secret": 's"',
     "sasl.oauthbearer.token.endpoint.url": "https://login/token",
 }
+EXAMPLES = re.findall(r"```json\n(.*?)```", (Path(__file__).parents[2] / "docs/connections.md").read_text(), re.DOTALL)
 KEY, LOCKED = "-----BEGIN PRIVATE KEY-----", "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 # the beginning of what `openssl pkcs8 -topk8` writes
 MODERN = f"{LOCKED}\nMFwGCSqGSIb3DQEFDTBPMC4G\n-----END ENCRYPTED PRIVATE KEY-----\n"
@@ -211,3 +214,22 @@ def test_secrets_are_told_apart_by_name_and_taken_out_of_texts() -> None:
     settings = {"sasl.password": "abc", "ssl.key.password": "abcdef", "sasl.username": "u", "ssl.keystore.password": ""}
     assert redact("u: abcdef, abc", settings) == "u: ***, ***"
     assert redact("cannot reach https://me:pa55@idp/token?x=a@b", {}) == "cannot reach https://***@idp/token?x=a@b"
+
+
+@pytest.mark.parametrize("extra", EXAMPLES)
+def test_what_the_docs_say_of_connections_is_taken_by_both_clients(extra: str, tmp_path: Path) -> None:
+    """Each setting that secures a connection reaches Spark's client."""
+    for name, text in (("ca.pem", "ca"), ("tidegate.pem", "c"), ("tidegate.key", KEY)):
+        (tmp_path / name).write_text(text)
+    settings = java(json.loads(extra.replace("/etc/kafka", str(tmp_path))))
+    assert settings["kafka.security.protocol"] in ("SSL", "SASL_SSL")
+    assert "kafka.ssl.keystore.key" in settings or LOGIN in settings
+
+
+def test_the_docs_name_the_jars_of_ivy() -> None:
+    """In the same versions."""
+    root = Path(__file__).parents[2]
+    told = re.findall(r"^(org\.apache\S+):(\S+):(\S+)$", (root / "docs/connections.md").read_text(), re.MULTILINE)
+    ivy = re.findall(r'org="(\S+)" name="(\S+)" rev="(\S+)" conf="spark', (root / "ivy.xml").read_text())
+    assert len(told) == 2
+    assert {*told} <= {*ivy}
