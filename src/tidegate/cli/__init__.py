@@ -39,7 +39,7 @@ def _options(*, _version: Version = False) -> None:
 def commands() -> typer.Typer:
     """The command `tidegate`: what is here, and what the packages beside this one register as `tidegate.cli`."""
     # they import what is shared, and so this package
-    from tidegate.cli import check, doctor, init, ledger, quarantine, replay, schedule, simulate  # noqa: PLC0415
+    from tidegate.cli import check, doctor, handover, init, ledger, quarantine, replay, schedule, simulate  # noqa: PLC0415
 
     app = typer.Typer(
         no_args_is_help=True,
@@ -48,7 +48,7 @@ def commands() -> typer.Typer:
         help=__doc__.splitlines()[0] if __doc__ else None,
     )
     app.callback()(_options)
-    for each in (init, check, doctor, schedule, simulate, ledger, quarantine, replay):
+    for each in (init, check, doctor, schedule, simulate, ledger, quarantine, replay, handover):
         app.add_typer(each.app)
     with _told():
         for name in registered("tidegate.cli"):

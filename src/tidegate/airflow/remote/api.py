@@ -247,6 +247,13 @@ class AirflowApi(RestClient):
         if self.find(f"/pools/{_part(name)}") is None:
             self._make("/pools", {"name": name, "slots": slots})
 
+    def delete_pool(self, name: str) -> bool:
+        """Remove a pool; whether there was one."""
+        if self.pool_slots(name) is None:
+            return False
+        self.delete(f"/pools/{_part(name)}")
+        return True
+
     # ----
 
     def _make(self, path: str, body: Mapping[str, Any]) -> bool:

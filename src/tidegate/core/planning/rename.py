@@ -35,8 +35,7 @@ def rename(
     failed; the rename may be done again.
     """
     new, table = pipeline.name, pipeline.sink.table
-    left = [key for key in store.keys(f"tidegate.{old}.") if _kind(key, old) in KINDS]
-    left.sort(key=lambda key: KINDS.index(_kind(key, old)))
+    left = saved_keys(old, store)
     history = sink.history(table)
     owned = old in (history.owners or history.loaders)
     if history.renamed.get(new, old) != old:
@@ -61,6 +60,12 @@ def rename(
     for key in left:
         store.delete(key)
     return len(left)
+
+
+def saved_keys(pipeline: str, store: StateStore) -> list[str]:
+    """The keys of what is saved of a pipeline, the cursor last. Raises StateUnavailable."""
+    keys = [key for key in store.keys(f"tidegate.{pipeline}.") if _kind(key, pipeline) in KINDS]
+    return sorted(keys, key=lambda key: KINDS.index(_kind(key, pipeline)))
 
 
 def _key(old: str, new: str, key: str) -> str:

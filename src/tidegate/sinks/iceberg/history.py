@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from tidegate.core.config.layout import OWN_FIELDS, Layout, PartitionField, SortField
 from tidegate.core.model.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
+from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import RequestError, SinkMisfit
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.model.times import EPOCH, MS, utc
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile, ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
+
+COLUMNS = "Name its columns of topic, partition and offset with --columns"
 
 
 class IcebergReader:
@@ -359,6 +362,25 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
             offsets = of_topic.filter(pc.equal(of_topic[PARTITION], partition))[OFFSET]
             by_partition[TopicPartition(topic, partition)] = array("q", offsets.to_numpy().astype("int64").tobytes())
     return by_partition
+
+
+def last_offsets(table: str, columns: Sequence[str]) -> dict[TopicPartition, int]:
+    """The largest offset of each partition in anybody's table, by its columns of topic, partition and offset.
+
+    Raises:
+        RequestError: there is no such table, it lacks a column, or a column holds something else.
+    """
+    loaded = load_table(table)
+    lacking = [name for name in columns if loaded is not None and name not in loaded.schema().column_names]
+    if loaded is None or lacking:
+        raise RequestError(f"there is no {f'column {lacking[0]} in ' if lacking else ''}table {table}", fix=COLUMNS)
+    topic, partition, offset = columns
+    grouped = loaded.scan(selected_fields=tuple(columns)).to_arrow().drop_null().group_by([topic, partition])
+    rows = grouped.aggregate([(offset, "max")]).to_pylist()
+    found = {TopicPartition(row[topic], row[partition]): row[f"{offset}_max"] for row in rows}
+    if not all(isinstance(tp.topic, str) and is_whole(tp.partition) and is_whole(at) for tp, at in found.items()):
+        raise RequestError(f"{', '.join(columns)} of {table} are no topics, partitions and offsets", fix=COLUMNS)
+    return found
 
 
 def rows_without_origin(table: str) -> int:

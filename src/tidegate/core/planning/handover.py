@@ -1,0 +1,96 @@
+"""A pipeline goes on where a stream stopped, gives its place to one, or ends: what is saved decides. Pure, on ports.
+
+The offsets of a Structured Streaming query are in its checkpoint (Spark's `OffsetSeqLog` and `CommitLog`): `offsets/N` has the
+ends of batch N, one line for each source, and `commits/N` is there once its sink has taken it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from tidegate.core.config.pipeline import Source
+from tidegate.core.model.errors import RequestError, TidegateError, some
+from tidegate.core.model.ranges import TopicPartition, offsets_from_json
+from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.evidence import Evidence
+from tidegate.core.planning.rename import saved_keys
+from tidegate.core.planning.trust import caught_up
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.ports import StateStore
+
+VERSION = "v1"
+"""Of the offset log: Spark writes no other where sources have no names."""
+EARLIEST = -2
+"""Kafka's and Spark's number for the earliest offset."""
+
+
+def checkpoint_offsets(text: str, source: Source) -> dict[TopicPartition, int]:
+    """The next offset of each partition that the source reads, by a file of a checkpoint's folder `offsets`.
+
+    Raises RequestError: it is no such file, or of no topic of the source, or two streams of the query read one partition.
+    """
+    version, *lines = text.splitlines() or [""]
+    if version != VERSION:
+        raise RequestError(
+            f"this is no offset log of Structured Streaming of version {VERSION}, but begins with {version[:20]!r}",
+            fix="Name the folder that the query has as its checkpointLocation",
+        )
+    found: dict[TopicPartition, int] = {}
+    for line in lines[1:]:  # the first one is of the batch
+        try:
+            offsets = offsets_from_json(json.loads(line))
+        except (TidegateError, ValueError, TypeError, AttributeError):
+            continue  # of a source that is not Kafka
+        if twice := sorted(offsets.keys() & found.keys()):
+            raise RequestError(
+                f"two sources of the query read {twice[0]}", fix="Write source.start yourself, with the lower one"
+            )
+        found |= offsets
+    return _read_of(found, source, "the query")
+
+
+def _read_of(offsets: Mapping[TopicPartition, int], source: Source, whose: str) -> dict[TopicPartition, int]:
+    read = {tp: at for tp, at in sorted(offsets.items()) if source.reads(tp)}
+    if not read:
+        topics = some(sorted({tp.topic for tp in offsets})) if offsets else "nothing of Kafka"
+        raise RequestError(f"{whose} has read {topics}, and the pipeline reads {source}", fix="Correct one of the two")
+    return read
+
+
+def table_offsets(last: Mapping[TopicPartition, int], source: Source) -> dict[TopicPartition, int]:
+    """The next offset of each partition that the source reads, by the last ones in a table. Raises RequestError: none is."""
+    return _read_of({tp: offset + 1 for tp, offset in last.items()}, source, "the table's writer")
+
+
+def handed_over(evidence: Evidence) -> Cursor:
+    """The cursor that a stream may go on from.
+
+    Raises RequestError: a batch is planned and not committed, so its rows may be in the table. StateError: nothing is saved, or
+    it cannot be believed.
+    """
+    cursor = caught_up(evidence)
+    if pending := evidence.ranges_of(cursor.seq + 1):
+        raise RequestError(
+            f"batch {pending[0].load.seq} of {cursor.pipeline} is planned by run {pending[0].load.run_id}, and not committed: "
+            "its rows may be in the table",
+            fix="Clear the tasks that failed, and wait until the run has succeeded",
+        )
+    return cursor
+
+
+def starting_offsets(cursor: Cursor, log: Watermarks) -> dict[TopicPartition, int]:
+    """What Spark's `startingOffsets` has to be for the partitions of the log: it takes all of a topic, or none."""
+    return {tp: cursor.at.offsets.get(tp, EARLIEST) for tp in sorted(log.latest)}
+
+
+def remove(pipeline: str, store: StateStore, progress: Callable[[int, int], object] = max) -> int:
+    """Remove what is saved of a pipeline, the cursor last; returns how many values there were.
+
+    No run of it may be active. A removal that ended in between is done again. Raises StateUnavailable: a step failed.
+    """
+    keys = saved_keys(pipeline, store)
+    for done, key in enumerate(keys, 1):
+        store.delete(key)
+        progress(done, len(keys))
+    return len(keys)

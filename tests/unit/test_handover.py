@@ -1,0 +1,247 @@
+"""Laws of a pipeline that takes over from a stream, hands over to one, or ends: on in-memory ports.
+
+On the real parts: `tests/integration/test_handover.py`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.unit.loads import P0, receipt
+from tests.unit.test_cli_schedule import PIPELINE, FakeRemote, run
+from tidegate.cli import handover
+from tidegate.core.config.pipeline import Quarantine, Sink, Source
+from tidegate.core.model.errors import KafkaError, RequestError
+from tidegate.core.model.ranges import TopicPartition, offsets_from_json
+from tidegate.core.planning.handover import checkpoint_offsets, remove, table_offsets
+from tidegate.testing.fakes import MemoryStore
+
+P1, U0 = TopicPartition("t", 1), TopicPartition("u", 0)
+META = '{"batchWatermarkMs":0,"batchTimestampMs":1357034400000,"conf":{}}'
+
+
+@pytest.fixture
+def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
+    made = FakeRemote()
+    made.groups, made.tables, made.pools = {}, [], ["tidegate_lake_a_b"]  # type: ignore[attr-defined]
+    made.api.dag = lambda _: {"is_paused": True}
+    made.api.delete_pool = lambda name: name in made.pools  # type: ignore[attr-defined]
+    made.kafka = lambda _: {}  # type: ignore[method-assign]
+    monkeypatch.setattr(handover, "open_remote", lambda _: contextlib.nullcontext(made))
+    monkeypatch.setattr(handover, "the_pipeline", lambda *_: made.pipeline)
+    monkeypatch.setattr(handover, "valid_pipelines", lambda _: [made.pipeline])
+    monkeypatch.setattr("tidegate.kafka.brokers.commit_offsets", lambda _, group, at: made.groups.update({group: at}))  # type: ignore[attr-defined]
+    monkeypatch.setattr("tidegate.kafka.brokers.delete_group", lambda _, group: group == "tidegate-p")
+    monkeypatch.setattr("tidegate.sinks.iceberg.catalog.purge", lambda table: not made.tables.append(table))  # type: ignore[attr-defined]
+    return made
+
+
+def log(*lines: str, version: str = "v1") -> str:
+    return "\n".join([version, META, *lines])
+
+
+def test_a_checkpoint_says_where_its_stream_goes_on() -> None:
+    """Of the partitions that the pipeline reads; sources of another kind, and those without an offset yet, count nothing."""
+    text = log('{"t":{"1":7,"0":3},"u":{"0":1}}', "-", '{"logOffset":5}', '{"v":{"0":2}}')
+    assert checkpoint_offsets(text, Source(("t",))) == {P0: 3, P1: 7}
+    assert checkpoint_offsets(text, Source(("t", "u"))) == {P0: 3, P1: 7, U0: 1}
+    assert checkpoint_offsets(text, Source(assign={"t": (1,)})) == {P1: 7}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "begins with ''"),
+        (log('{"t":{"0":3}}', version="v2"), "begins with 'v2'"),
+        (log('{"u":{"0":3}}'), "the query has read u, and the pipeline reads t"),
+        (log("{}"), "nothing of Kafka"),
+        (log('{"t":{"0":3}}', '{"t":{"0":5}}'), "two sources of the query read t-0"),
+    ],
+    ids=["empty", "version", "other-topic", "no-topic", "twice"],
+)
+def test_a_checkpoint_of_something_else_is_refused(text: str, says: str) -> None:
+    with pytest.raises(RequestError, match=says):
+        checkpoint_offsets(text, Source(("t",)))
+
+
+def test_a_table_says_where_its_writer_goes_on() -> None:
+    """After the last offset of each partition that the pipeline reads."""
+    assert table_offsets({P0: 9, U0: 4}, Source(("t",))) == {P0: 10}
+
+
+def checkpoint(folder: Path, committed: int, planned: int) -> str:
+    for name, last in (("commits", committed), ("offsets", planned)):
+        (folder / name).mkdir()
+        (folder / name / ".0.crc").touch()
+        for batch in range(last + 1):
+            (folder / name / f"{batch}").write_text(log(f'{{"t":{{"0":{10 * batch}}}}}'))
+    return str(folder)
+
+
+@pytest.mark.parametrize(("planned", "begun"), [(11, None), (12, 12)])
+def test_import_prints_the_start_of_the_last_committed_batch(
+    remote: FakeRemote, tmp_path: Path, planned: int, begun: int | None
+) -> None:
+    """As YAML to paste, by the number of a batch and not by its text; what a later one may have left in the sink is said."""
+    assert remote.pipeline == PIPELINE
+    location = checkpoint(tmp_path, 11, planned)
+    printed = run("import", "p", "--checkpoint", location)
+    assert yaml.safe_load(printed.stdout) == {"start": {"offsets": {"t": {"0": 110}}}}
+    assert f"after batch 11 of {location}" in printed.stderr
+    assert ("batch 12 was begun and not committed" in printed.stderr) == (begun is not None)
+    answer = json.loads(run("import", "p", "--json", "--checkpoint", f"file://{location}").stdout)
+    assert answer == {"pipeline": "p", "start": {"offsets": {"t": {"0": 110}}}, "begun": begun}
+
+
+def test_import_reads_the_table_of_another_writer(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the columns that are named."""
+    assert remote.pipeline == PIPELINE
+    monkeypatch.setattr("tidegate.sinks.iceberg.history.last_offsets", lambda *asked: {P0: 41} if asked[1][2] == "o" else {})
+    printed = run("import", "p", "--table", "lake.a.old", "--columns", "t,p,o")
+    assert yaml.safe_load(printed.stdout) == {"start": {"offsets": {"t": {"0": 42}}}}
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("", "one of --checkpoint and --table is needed"),
+        ("--table a --checkpoint b", "one of --checkpoint and --table is needed"),
+        ("--table a --columns t,p", "--columns names three columns"),
+        ("--checkpoint {}", "cannot be read"),
+        ("--checkpoint nothing://x", "cannot be read"),
+        ("--checkpoint {}/begun", "no batch of .* is committed"),
+    ],
+)
+def test_import_says_what_it_cannot_read(remote: FakeRemote, tmp_path: Path, words: str, says: str) -> None:
+    assert remote.pipeline == PIPELINE
+    (tmp_path / "begun").mkdir()
+    checkpoint(tmp_path / "begun", -1, 0)
+    refused = run("import", "p", *words.format(tmp_path).split())
+    assert isinstance(refused.exception, RequestError)
+    with pytest.raises(RequestError, match=says):
+        raise refused.exception
+
+
+def test_export_prints_the_starting_offsets_of_a_stream(remote: FakeRemote) -> None:
+    """Spark takes all partitions of a topic or none: those that no batch has read begin at the earliest offset."""
+    remote.log.latest[P1] = 5
+    assert run("export", "p").stdout == '{"t": {"0": 10, "1": -2}}\n'
+    answer = json.loads(run("export", "p", "--json").stdout)
+    assert answer == {"pipeline": "p", "seq": 1, "startingOffsets": {"t": {"0": 10, "1": -2}}, "group": None}
+    assert remote.groups == {}  # type: ignore[attr-defined]
+
+
+def test_export_sets_a_group_to_the_same_position(remote: FakeRemote) -> None:
+    """In numbers that a group has, also where nothing was read."""
+    remote.log.latest[P1], remote.log.earliest[P1] = 5, 2
+    assert "group g is there now" in run("export", "p", "--group", "g").stderr
+    assert remote.groups == {"g": {P0: 10, P1: 2}}  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("command", ["export", "remove"])
+@pytest.mark.parametrize(
+    ("happens", "says"),
+    [
+        (lambda remote: setattr(remote.api, "dag", lambda _: {"is_paused": False}), "DAG p is not paused"),
+        (lambda remote: remote.active.append("run9"), r"p is running \(run9\)"),
+    ],
+    ids=["schedule", "run"],
+)
+def test_a_pipeline_that_goes_on_is_neither_handed_over_nor_removed(
+    remote: FakeRemote, command: str, happens: Callable[[FakeRemote], Any], says: str
+) -> None:
+    happens(remote)
+    kept = dict(remote.store.values)
+    refused = run(command, "p")
+    with pytest.raises(RequestError, match=says):
+        raise refused.exception or AssertionError
+    assert remote.store.values == kept
+
+
+def test_a_batch_that_may_have_landed_is_not_handed_over(remote: FakeRemote) -> None:
+    """A stream that began at the cursor would write its rows again."""
+    remote.save(2, 10, 20)
+    refused = run("export", "p")
+    with pytest.raises(RequestError, match="batch 2 of p is planned by run run2, and not committed"):
+        raise refused.exception or AssertionError
+
+
+def test_remove_takes_what_is_saved_and_leaves_the_table(remote: FakeRemote) -> None:
+    """Of no other pipeline, whatever its name begins with; the pool and the group go too, the second time nothing is left."""
+    others = {"tidegate.p_2.cursor": "x", "tidegate.pool": "y"}
+    remote.store.values |= others
+    printed = run("remove", "p").stdout
+    assert "removed of p: 2 saved values, pool tidegate_lake_a_b, group tidegate-p\n" in printed
+    assert "lake.a.b stays" in printed
+    assert remote.store.values == others
+    answer = json.loads(run("remove", "p", "--json").stdout)
+    assert (answer["saved"], remote.tables) == (0, [])  # type: ignore[attr-defined]
+
+
+def test_the_cursor_is_removed_last() -> None:
+    """So one whose removal was killed has its cursor still, and is not taken for a pipeline that never ran."""
+    store = MemoryStore(
+        {f"tidegate.p.{rest}": "x" for rest in ("cursor", "range.0000000001.r", "accepted.0000000002", "replay.1.a.r")}
+    )
+    assert remove("p", store) == 4
+    assert [key for verb, key in store.calls if verb == "delete"][-1] == "tidegate.p.cursor"
+
+
+def test_a_pool_that_others_use_and_a_group_with_a_name_stay(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody else may count on either."""
+    other = replace(PIPELINE, name="q", sink=Sink("lake.a.c", pool="tidegate_lake_a_b"))
+    remote.pipeline = replace(PIPELINE, group="g")
+    monkeypatch.setattr(handover, "valid_pipelines", lambda _: [remote.pipeline, other])
+    answer = json.loads(run("remove", "p", "--json").stdout)
+    assert (answer["pool"], answer["group"]) == (False, False)
+
+
+def test_a_group_that_cannot_be_removed_is_said(remote: FakeRemote) -> None:
+    """The rest is removed all the same."""
+
+    def refuse(_: object) -> dict[str, str]:
+        raise KafkaError("not allowed", fix="none")
+
+    remote.kafka = refuse  # type: ignore[method-assign]
+    ended = run("remove", "p")
+    assert (ended.exit_code, remote.store.values) == (0, {})
+    assert "group tidegate-p stays: not allowed" in ended.stderr
+
+
+def test_a_table_is_dropped_where_that_is_asked(remote: FakeRemote) -> None:
+    """With its quarantine and what maintenance keeps of it."""
+    remote.pipeline = replace(PIPELINE, quarantine=Quarantine())
+    assert json.loads(run("remove", "p", "--drop-table", "--json").stdout)["dropped"] == remote.tables  # type: ignore[attr-defined]
+    assert remote.tables == ["lake.a.b", "lake.a.b_quarantine", "lake.a.b_commits"]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "happens",
+    [
+        lambda remote: remote.sink.found.append(replace(receipt(1, 0, 10), write=receipt(1, 0, 10, pipeline="q").write)),
+        lambda remote: setattr(remote.sink, "owners", frozenset({"p", "q"})),
+    ],
+    ids=["rows", "owner"],
+)
+def test_a_table_of_others_is_not_dropped(remote: FakeRemote, happens: Callable[[FakeRemote], Any]) -> None:
+    """Nothing is removed then."""
+    happens(remote)
+    kept = dict(remote.store.values)
+    refused = run("remove", "p", "--drop-table")
+    with pytest.raises(RequestError, match=r"lake\.a\.b is also a table of q"):
+        raise refused.exception or AssertionError
+    assert remote.store.values == kept
+
+
+def test_offsets_that_are_printed_read_as_a_start() -> None:
+    """What export prints has another meaning where a number is below 0, so it is no start of a pipeline."""
+    with pytest.raises(RequestError, match="whole number"):
+        offsets_from_json({"t": {"0": -2}})
