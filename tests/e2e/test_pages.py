@@ -19,11 +19,8 @@ from tests.e2e.browser import browser, go, harmful, logged_in, page
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.core.audit.oracle import judge
 from tidegate.core.state.ledger import cursor_key
-from tidegate.kafka.brokers import AdminBrokers
-from tidegate.kafka.log import read_offsets
-from tidegate.sinks.iceberg.history import IcebergReader, read_origins
+from tidegate.sinks.iceberg.history import IcebergReader
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.airflow import API_SERVER
@@ -199,7 +196,7 @@ def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loa
 
 
 def test_a_drag_replays_exactly_what_was_dragged_over(
-    page: Page, loaded: dict[str, Any], api: AirflowApi, kafka: dict[str, str]
+    page: Page, loaded: dict[str, Any], api: AirflowApi, project: Project
 ) -> None:
     """A dry run first, which replaces nothing; then the rows of these offsets are loaded once more, and each is there once."""
     before = receipts()
@@ -233,11 +230,8 @@ def test_a_drag_replays_exactly_what_was_dragged_over(
     assert (len(parts), sum(parts)) == (2, end - start)
     page.goto(RANGES)
     expect(page.get_by_role("list", name="Legend")).to_contain_text("loaded last by a replay")
-    marks = AdminBrokers(kafka).watermarks([NAME])
-    there = read_origins(TABLE)
-    for tp, offsets in read_origins(f"{TABLE}_quarantine").items():
-        there[tp] += offsets
-    assert judge(read_offsets(kafka, marks), there).holds
+    verified = project.tidegate("ledger", "verify", NAME)
+    assert (verified["holds"], verified["quarantined"]) == (True, 1)
 
 
 def test_the_pages_work_below_a_path(browser: Browser, platform: Platform, loaded: dict[str, Any]) -> None:

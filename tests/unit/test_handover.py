@@ -241,6 +241,15 @@ def test_a_table_of_others_is_not_dropped(remote: FakeRemote, happens: Callable[
     assert remote.store.values == kept
 
 
+def test_a_pipeline_that_never_ran_has_no_place_to_hand_over(remote: FakeRemote) -> None:
+    """Its file may begin at the end of the log, and a stream must not begin at the earliest offset for that."""
+    remote.store.values.clear()
+    remote.sink.found.clear()
+    refused = run("export", "p")
+    with pytest.raises(RequestError, match="p has committed nothing yet"):
+        raise refused.exception or AssertionError
+
+
 def test_offsets_that_are_printed_read_as_a_start() -> None:
     """What export prints has another meaning where a number is below 0, so it is no start of a pipeline."""
     with pytest.raises(RequestError, match="whole number"):

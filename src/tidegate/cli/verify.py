@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -136,10 +137,11 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
         )
         progress("reading the table", 0, None)
         receipts = remote.reader(this).receipts(this.sink.table, this.name)
-        return verify(
+        origins, aside = _origins(this, receipts, cursor.at.offsets)
+        found = verify(
             committed,
             log,
-            _origins(this, receipts, cursor.at.offsets),
+            origins,
             receipts,
             retained=watermarks.earliest,
             in_flight=in_flight,
@@ -151,12 +153,13 @@ def _verify_records(this: Pipeline, cursor: Cursor, remote: Remote) -> Verificat
             logged=logged,
             dedupe=this.dedupe,
         )
+        return replace(found, quarantined=aside)
 
 
 def _origins(
     this: Pipeline, receipts: Sequence[Receipt], committed: Mapping[TopicPartition, int]
-) -> Mapping[TopicPartition, Sequence[int]]:
-    """The offset of every row, and of every record in quarantine that counts: each is in one of the two."""
+) -> tuple[Mapping[TopicPartition, Sequence[int]], int]:
+    """The offset of every row and of every record in quarantine that counts, each in one of the two; how many these are."""
     from tidegate.sinks.iceberg.history import IcebergReader, read_origins  # noqa: PLC0415
 
     rows = read_origins(this.sink.table)
@@ -164,7 +167,7 @@ def _origins(
     aside = judge_quarantine(there, receipts, committed)
     for one in aside.rejected:
         rows.setdefault(one.topic_partition, array("q")).append(one.offset)
-    return rows
+    return rows, aside.records
 
 
 def _print_verification(
@@ -204,6 +207,8 @@ def _print_records(verification: Verification) -> None:
         counts = (p.records, p.rows, len(p.lost), len(p.duplicated), len(p.unknown))
         table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
     print_table(table)
+    if verification.quarantined:
+        out.print(f"{verification.quarantined:,} of the rows are records in quarantine")
     _print_miscounts(verification.miscounts)
     for tp, rows in verification.ahead.items():
         out.print(f"{tp}: {rows:,} rows are beyond the cursor, and no pending batch covers them", style="red", markup=False)

@@ -127,7 +127,7 @@ class Verification:
     records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers. `without_origin` are
     rows without an origin. `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records
     are not in the table, and may be repeats of records that are gone: they cannot be judged. `unjudged` are rows that cannot be
-    judged either (`UNJUDGED`).
+    judged either (`UNJUDGED`). `quarantined` are those of the rows that are records in quarantine.
     """
 
     verdict: Verdict
@@ -137,6 +137,7 @@ class Verification:
     repeats: int
     unclear: int
     unjudged: Mapping[str, int]
+    quarantined: int = 0
 
     @property
     def holds(self) -> bool:
@@ -153,6 +154,7 @@ class Verification:
             **self.unjudged,
             "repeats": self.repeats,
             "unclear": self.unclear,
+            "quarantined": self.quarantined,
             "miscounts": [m.to_json() for m in self.miscounts],
         }
 

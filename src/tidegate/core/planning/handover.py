@@ -66,10 +66,14 @@ def table_offsets(last: Mapping[TopicPartition, int], source: Source) -> dict[To
 def handed_over(evidence: Evidence) -> Cursor:
     """The cursor that a stream may go on from.
 
-    Raises RequestError: a batch is planned and not committed, so its rows may be in the table. StateError: nothing is saved, or
-    it cannot be believed.
+    Raises RequestError: nothing is committed yet, or a batch is planned and not committed, so its rows may be in the table.
+    StateError: what is saved cannot be believed.
     """
     cursor = caught_up(evidence)
+    if not cursor.seq:
+        raise RequestError(
+            f"{cursor.pipeline} has committed nothing yet", fix="Let the stream begin where the file's `start` says"
+        )
     if pending := evidence.ranges_of(cursor.seq + 1):
         raise RequestError(
             f"batch {pending[0].load.seq} of {cursor.pipeline} is planned by run {pending[0].load.run_id}, and not committed: "

@@ -370,14 +370,19 @@ def last_offsets(table: str, columns: Sequence[str]) -> dict[TopicPartition, int
     Raises:
         RequestError: there is no such table, it lacks a column, or a column holds something else.
     """
+    import pyarrow as pa  # noqa: PLC0415 - slow to import
+
     loaded = load_table(table)
     lacking = [name for name in columns if loaded is not None and name not in loaded.schema().column_names]
     if loaded is None or lacking:
         raise RequestError(f"there is no {f'column {lacking[0]} in ' if lacking else ''}table {table}", fix=COLUMNS)
     topic, partition, offset = columns
-    grouped = loaded.scan(selected_fields=tuple(columns)).to_arrow().drop_null().group_by([topic, partition])
-    rows = grouped.aggregate([(offset, "max")]).to_pylist()
-    found = {TopicPartition(row[topic], row[partition]): row[f"{offset}_max"] for row in rows}
+    found: dict[TopicPartition, int] = {}
+    for batch in loaded.scan(selected_fields=tuple(columns)).to_arrow_batch_reader():  # the table may be larger than the memory
+        rows = pa.Table.from_batches([batch]).drop_null().group_by([topic, partition]).aggregate([(offset, "max")])
+        for row in rows.to_pylist():
+            tp = TopicPartition(row[topic], row[partition])
+            found[tp] = max(row[f"{offset}_max"], found.get(tp, row[f"{offset}_max"]))
     if not all(isinstance(tp.topic, str) and is_whole(tp.partition) and is_whole(at) for tp, at in found.items()):
         raise RequestError(f"{', '.join(columns)} of {table} are no topics, partitions and offsets", fix=COLUMNS)
     return found
