@@ -278,6 +278,7 @@ def _dag(pipeline: Pipeline, *tags: str, schedule: Any, of_tasks: Mapping[str, A
             "retry_policy": RetryWhatCanHeal(pipeline.retry_delay_s),
             # of a task whose process was killed: it raises nothing that the policy could look at
             "retry_delay": timedelta(seconds=pipeline.retry_delay_s),
+            **({} if pipeline.owner is None else {"owner": pipeline.owner}),
             **(of_tasks or {}),
         },
         **settings,

@@ -409,6 +409,8 @@ class Pipeline(Settings):
     """When runs start: at times, or by lag. Without it, only when triggered."""
     tags: values.Tags = ()
     """Further tags of the DAG in the Airflow UI."""
+    owner: values.Owner | None = None
+    """Who looks after it: the owner of its tasks in the Airflow UI. The default is that of Airflow."""
     catch_up: values.Flag = False
     """Starts the next run at once after a run that left records behind, until one batch can take all that wait."""
     limits: Limits = field(default_factory=Limits)

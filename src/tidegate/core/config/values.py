@@ -226,6 +226,10 @@ Pool = Annotated[
     ),
 ]
 Tag = Annotated[str, _text(f"a text of 1 to {LONGEST_TAG} characters", LONGEST_TAG)]
+Owner = Annotated[
+    str,
+    _text(f"a text of 1 to {LONGEST_TAG} characters without commas", LONGEST_TAG, re.compile(r"[^,\x00]*[^,\s\x00][^,\x00]*")),
+]
 Tags = Annotated[tuple[Tag, ...], listed(f"a list of texts of 1 to {LONGEST_TAG} characters", different=False)]
 RecordHeader = Annotated[str, _text("the name of a record header of 1 to 250 characters", 250)]
 FieldName = Annotated[str, _text("the name of a field of 1 to 250 characters", 250)]
