@@ -456,8 +456,9 @@ def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
     healthy = (
         {"pipeline": "p", "table": "lake.a.b", "paused": False, "seq": 2, "records_per_s": 250.0, "interval_s": 60.0}
         | {"last": TIMING.to_json(), "run": {"run_id": "r3", "state": "running", "since_ms": 5}}
-        | {"faults": [], "lag_soon": False, "lag_points": []}
+        | {"faults": [], "lag_soon": False, "lag_points": [], "says": ""}
         | dict.fromkeys(["pending", "failure", "trouble", "lag", "lag_at_ms", "lag_error", "waiting", "file_error"])
+        | dict.fromkeys(["loses_in_s", "command"])
     )
     assert shown(seen(ledger, run("r2", "success"), run("r3", "running"))) == healthy
     assert shown(seen(holding())) == healthy | {"seq": 0, "last": None, "records_per_s": None, "run": None}
@@ -469,15 +470,10 @@ def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Le
     said = shown(seen(ledger, *runs))
     assert {name: said[name] for name in ("trouble", "failure", "pending")} == {
         "trouble": "stopped",
-        "failure": {"run_id": "r3", "why": "Failed in load: new.", "command": "airflow dags trigger p"},
+        "failure": {"run_id": "r3", "why": "Failed in load: new."},
         "pending": {"seq": 3, "run_id": "r3", "offsets": 15},
     }
     assert seen(ledger, *runs, run("r4", "success")).trouble is None
-    # the command is the one that the fix names, not what else stands in backticks
-    note = "Failed in plan: `t` lost records. Run `tidegate ledger accept p --lost`."
-    failure = seen(ledger, run("r3", "failed", note)).failure
-    assert failure is not None
-    assert failure.command == "tidegate ledger accept p --lost"
 
 
 LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_left_s=7100.0)
@@ -493,18 +489,63 @@ LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_le
         ({"lag": replace(LAG, retention_left_s=7300.0), "interval_s": 3600.0}, None),
         ({"lag": LAG, "interval_s": 3600.0}, "losing"),
         ({"lag": LAG, "interval_s": 3600.0, "paused": True}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=86_000.0), "paused": True}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=86_400.0), "paused": True}, "paused"),
         ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": None}, "losing"),
         ({"lag": replace(LAG, retention_left_s=3600.0), "interval_s": None}, None),
         ({"file_error": "not valid YAML"}, "file"),
     ],
 )
 def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, Any], trouble: str | None) -> None:
-    """Nothing runs before a file is corrected; records are lost soon within two intervals or an hour, whichever is longer.
+    """Records are lost soon within two intervals or an hour, whichever is longer, and where nothing reads them, within a day.
 
     A run is late that is longer than its interval, where runs start at fixed times.
     """
-    assert seen(ledger, **known).trouble == trouble
-    assert seen(ledger, run("r", "failed"), **known).trouble == ("file" if trouble == "file" else "stopped")
+    row = seen(ledger, **known)
+    assert (row.trouble, row.loses_in_s is not None) == (trouble, trouble == "losing")
+    failed = seen(ledger, run("r", "failed"), **known)
+    assert failed.trouble == ("losing" if failed.loses_in_s is not None else "file" if trouble == "file" else "stopped")
+
+
+@pytest.mark.parametrize(
+    ("known", "note", "says", "command"),
+    [
+        (
+            {"faults": ("a range is torn. Run `tidegate ledger rebuild p`",)},
+            None,
+            "a range is torn",
+            "tidegate ledger rebuild p",
+        ),
+        ({"file_error": "p.yaml: line 3"}, "x", "p.yaml: line 3", "tidegate check"),
+        # the command is the one that the fix names, not what else stands in backticks
+        ({}, "Failed in plan: `t` lost records. Run `tidegate accept loss p`.", "Failed in plan", "tidegate accept loss p"),
+        ({"paused": True}, "Failed in load: x.", "Failed in load: x.", "airflow dags trigger p"),
+        ({"paused": True}, None, "Its DAG is paused.", "airflow dags unpause p"),
+        ({"waiting": "load waits for the pool x"}, None, "load waits for the pool x.", None),
+        ({"lag": replace(LAG, open_transaction="3 records wait")}, None, "3 records wait.", None),
+        ({"lag": replace(LAG, retention_left_s=60.0)}, None, "Runs do not read them in time.", "tidegate plan p"),
+        ({"interval_s": 3.0}, None, "The last run took 4 s; one starts each 3 s.", "tidegate plan p"),
+        ({}, None, "", None),
+    ],
+)
+def test_each_trouble_is_a_sentence_with_the_command_that_ends_it(
+    ledger: Ledger, known: dict[str, Any], note: str | None, says: str, command: str | None
+) -> None:
+    row = seen(ledger, *([] if note is None else [run("r", "failed", note)]), **known)
+    assert row.says.startswith(says)
+    assert bool(row.says) == bool(says)
+    assert row.command == command
+
+
+def test_what_loses_records_first_is_the_first_of_the_list(ledger: Ledger) -> None:
+    """Whatever else is wrong; then what stands still, and what is paused comes last."""
+
+    def row(name: str, **known: Any) -> PipelineRow:
+        return replace(seen(ledger, **known), pipeline=name)
+
+    soon, sooner = (replace(LAG, retention_left_s=seconds) for seconds in (900.0, 600.0))
+    rows = [row("e"), row("a", paused=True), row("b", lag=soon), row("c", lag=sooner, paused=True), row("d", file_error="x")]
+    assert [each.pipeline for each in by_trouble(rows)] == ["c", "b", "d", "e", "a"]
 
 
 @pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -21,12 +21,14 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 
-Trouble = Literal["unreadable", "file", "stopped", "losing", "late", "paused"]
-"""Saved state cannot be read; its file cannot be read; the newest run that ended has failed; retention deletes unread records
-soon; the last batch took longer than the interval; its DAG is paused."""
-WORST_FIRST: tuple[Trouble | None, ...] = ("unreadable", "file", "stopped", "losing", "late", None, "paused")
+Trouble = Literal["losing", "unreadable", "file", "stopped", "late", "paused"]
+"""Retention deletes unread records soon; saved state cannot be read; its file cannot be read; the newest run that ended has
+failed; the last batch took longer than the interval; its DAG is paused."""
+WORST_FIRST: tuple[Trouble | None, ...] = ("losing", "unreadable", "file", "stopped", "late", None, "paused")
 SOON_S = 3600.0
 """Time left until retention deletes unread records that is too short, where two intervals are not longer."""
+NOBODY_READS_S = 86_400.0
+"""The same where no run will read them: somebody has to act first."""
 COMMAND = re.compile(r"`((?:tidegate|airflow) [^`]+)`")
 ACTIVE = ("running", "queued")
 RECEIVERS = "Instances of Tidegate receivers"
@@ -50,11 +52,10 @@ class Pending:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The newest run that failed since the last success, why, and what to run then: what the fix names, or another run."""
+    """The newest run that failed since the last success, and why."""
 
     run_id: str
     why: str
-    command: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,9 @@ class PipelineRow:
         records_per_s: of the batches that are known, over their runs.
         interval_s: seconds between two runs; None where they start when there is something to read.
         trouble: what needs attention most.
+        loses_in_s: seconds until retention deletes records that no run will have read by then.
+        says: what is so, in one sentence; the whole of an error is there too.
+        command: what to run then.
         faults: saved state that cannot be read.
         lag_at_ms: when the lag was measured (epoch ms).
         lag_error: why there is no newer lag.
@@ -97,6 +101,9 @@ class PipelineRow:
     failure: Failure | None
     run: ActiveRun | None
     trouble: Trouble | None = None
+    loses_in_s: float | None = None
+    says: str = ""
+    command: str | None = None
     faults: tuple[str, ...] = ()
     lag: TotalLag | None = None
     lag_at_ms: int | None = None
@@ -123,11 +130,14 @@ def pipeline_row(
         last=cursor.pace.timing,
         records_per_s=sum(timing.records for timing in timings) / seconds if seconds else None,
         pending=None if load is None else Pending(seq=load.seq, run_id=load.run_id, offsets=total_count(load.ranges)),
-        failure=next((_failure(cursor.pipeline, *each) for each in reversed(failed.items())), None),
+        failure=next((Failure(run_id=run_id, why=why) for run_id, why in reversed(failed.items())), None),
         run=active_run(runs),
         **known,
     )
-    return replace(row, trouble=_trouble(row))
+    row = replace(row, loses_in_s=_loses_in_s(row))
+    row = replace(row, trouble=_trouble(row))
+    says, command = _said(row)
+    return replace(row, says=says, command=command)
 
 
 def active_run(runs: Sequence[Mapping[str, Any]]) -> ActiveRun | None:
@@ -136,31 +146,63 @@ def active_run(runs: Sequence[Mapping[str, Any]]) -> ActiveRun | None:
     return next((ActiveRun(run_id=r["dag_run_id"], state=r["state"], since_ms=r["since_ms"]) for r in active), None)
 
 
-def _failure(pipeline: str, run_id: str, why: str) -> Failure:
-    named = COMMAND.search(why)
-    command = f"airflow dags trigger {shlex.quote(pipeline)}" if named is None else named[1]
-    return Failure(run_id=run_id, why=why, command=command)
+def _loses_in_s(row: PipelineRow) -> float | None:
+    left = None if row.lag is None else row.lag.retention_left_s
+    stands_still = row.failure is not None or row.faults or row.file_error is not None or row.paused
+    soon = NOBODY_READS_S if stands_still else max(SOON_S, 2 * (row.interval_s or 0))
+    return left if left is not None and left < soon else None
 
 
 def _trouble(row: PipelineRow) -> Trouble | None:
-    if row.faults:
-        return "unreadable"
-    if row.file_error is not None:
-        return "file"
-    if row.failure is not None:
-        return "stopped"
-    left = None if row.lag is None else row.lag.retention_left_s
-    if left is not None and left < max(SOON_S, 2 * (row.interval_s or 0)):
-        return "losing"
-    if row.paused:
-        return "paused"
     late = row.last is not None and row.interval_s is not None and row.last.run_ms > 1000 * row.interval_s
-    return "late" if late else None
+    held: dict[Trouble, bool] = {
+        "losing": row.loses_in_s is not None,
+        "unreadable": bool(row.faults),
+        "file": row.file_error is not None,
+        "stopped": row.failure is not None,
+        "paused": row.paused,
+        "late": late,
+    }
+    return next((trouble for trouble, holds in held.items() if holds), None)
+
+
+def _said(row: PipelineRow) -> tuple[str, str | None]:
+    """One sentence on what keeps a pipeline from going on, and the command that continues it, which the sentence may name."""
+    says, command = next(_reasons(row), ("", None))
+    named = COMMAND.search(says)
+    return says, named[1] if named else command
+
+
+def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
+    """The most important one first."""
+    name = shlex.quote(row.pipeline)
+    for fault in (*row.faults, *filter(None, [row.file_error])):
+        yield fault, "tidegate check"
+    if row.failure is not None:
+        yield row.failure.why, f"airflow dags trigger {name}"
+    if row.paused:
+        yield "Its DAG is paused.", f"airflow dags unpause {name}"
+    if row.waiting is not None:
+        yield f"{row.waiting}.", None
+    if row.lag is not None and row.lag.open_transaction is not None:
+        yield f"{row.lag.open_transaction}.", None
+    if row.trouble == "losing":
+        yield "Runs do not read them in time.", f"tidegate plan {name}"
+    if row.trouble == "late" and row.last is not None and row.interval_s is not None:
+        yield (
+            f"The last run took {row.last.run_ms / 1000:.0f} s; one starts each {row.interval_s:g} s.",
+            f"tidegate plan {name}",
+        )
 
 
 def by_trouble(rows: Iterable[PipelineRow]) -> tuple[PipelineRow, ...]:
-    """Those that need attention first."""
-    return tuple(sorted(rows, key=lambda each: (WORST_FIRST.index(each.trouble), each.pipeline)))
+    """Those that need attention first: by the time until records are lost, then by what stands still."""
+
+    def urgency(row: PipelineRow) -> tuple[float, int, str]:
+        loses_in_s = float("inf") if row.loses_in_s is None else row.loses_in_s
+        return loses_in_s, WORST_FIRST.index(row.trouble), row.pipeline
+
+    return tuple(sorted(rows, key=urgency))
 
 
 class Lasting(Protocol):

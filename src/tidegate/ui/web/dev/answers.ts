@@ -21,21 +21,24 @@ const last = (n: number): BatchTiming => ({
 });
 const pipeline = (name: string, more: Partial<PipelineRow> = {}): PipelineRow => ({
   pipeline: name, table: `lake.web.${name.replace(/\W/g, "_")}`, paused: false, seq: 4980, last: last(3), records_per_s: 9411.2, interval_s: 60,
-  pending: null, failure: null, run: null, trouble: null, faults: [], lag_error: null, lag_soon: false, waiting: null, file_error: null,
+  pending: null, failure: null, run: null, trouble: null, loses_in_s: null, says: "", command: null, faults: [], lag_error: null, lag_soon: false, waiting: null, file_error: null,
   lag: LAG, lag_at_ms: NOW() - 1500,
   lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });
+const LOST = "Failed in plan: retention deleted records before clicks read them: clicks-3 [1476450, 1477654) = 1204 offsets. Nothing was skipped. To record the loss and go on, run `tidegate accept loss clicks`.";
+const UNREADABLE = "saved range tidegate/corrupt/batch/41 cannot be read: it is no JSON. Run `tidegate ledger rebuild corrupt` to restore it from the table's own history";
+const TORN = "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required";
 const PIPELINES: PipelineRow[] = [
-  pipeline("corrupt", { trouble: "unreadable", last: null, seq: 0, faults: ["saved range tidegate/corrupt/batch/41 cannot be read: it is no JSON. Restore it from a backup, or delete the key with `tidegate repair`"] }),
-  pipeline("clicks", { trouble: "stopped", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: "Failed in plan: retention deleted records before clicks read them: clicks-3 [1476450, 1477654) = 1204 offsets. Nothing was skipped. To record the loss and go on, run `tidegate accept loss clicks`.", command: "tidegate accept loss clicks" } }),
-  pipeline("losing", { trouble: "losing", lag: { ...LAG, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800, held_back: 7, open_s: 4000, open_transaction: "7 records wait behind an open transaction, open for 4,000 s" }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken)" }),
-  pipeline("torn", { trouble: "file", file_error: "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required", lag: null, lag_points: [] }),
-  pipeline("away", { trouble: "late", last: { ...last(9), run_ms: 95_000 }, lag_at_ms: NOW() - 185_000, lag_error: AWAY }),
+  pipeline("losing", { trouble: "losing", loses_in_s: 1800, says: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken).", lag: { ...LAG, records_behind: 9_137_035, seconds_behind: 81_031.2, retention_left_s: 1800, held_back: 7, open_s: 4000, open_transaction: "7 records wait behind an open transaction, open for 4,000 s" }, run: { run_id: "manual__2", state: "running", since_ms: NOW() - 65_000 }, waiting: "load waits for a slot of the pool tidegate_lake_web_losing (1 of 1 taken)" }),
+  pipeline("corrupt", { trouble: "unreadable", says: UNREADABLE, command: "tidegate ledger rebuild corrupt", last: null, seq: 0, faults: [UNREADABLE] }),
+  pipeline("torn", { trouble: "file", says: TORN, command: "tidegate check", file_error: TORN, lag: null, lag_points: [] }),
+  pipeline("clicks", { trouble: "stopped", says: LOST, command: "tidegate accept loss clicks", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: LOST } }),
+  pipeline("away", { trouble: "late", says: "The last run took 95 s; one starts each 60 s.", command: "tidegate plan away", last: { ...last(9), run_ms: 95_000 }, lag_at_ms: NOW() - 185_000, lag_error: AWAY }),
   pipeline(HOSTILE, { run: { run_id: "manual__1", state: "running", since_ms: NOW() - 12_000 } }),
   pipeline("many"),
   pipeline("flights"),
   pipeline("forbidden", { interval_s: null, records_per_s: null }),
-  pipeline("empty", { trouble: "paused", paused: true, seq: 0, last: null, records_per_s: null }),
+  pipeline("empty", { trouble: "paused", says: "Its DAG is paused.", command: "airflow dags unpause empty", paused: true, seq: 0, last: null, records_per_s: null }),
 ];
 
 const [BEFORE, AFTER] = ["flights:clean@0c44b1d09a7e", "flights:clean@3f9a0c12b7de"] as const;

@@ -94,8 +94,16 @@ async function again(page) {
   });
   if (JSON.stringify(found) !== '[["function","function","function"],1]') throw new Error(JSON.stringify(found));
 }
+/** The counts filter, and a row tells more on demand. */
+async function filtered(page) {
+  await page.getByRole("button", { name: "1 stopped" }).click();
+  if ((await page.getByRole("rowheader").count()) !== 1) throw new Error("more than what is stopped is shown");
+  await page.getByRole("button", { name: "More of clicks" }).click();
+  await page.getByText("batch 4,981, 182,113 offsets").waitFor();
+}
 const SHOTS = [
   ["nav", "plugin/tidegate"],
+  ["filtered", "plugin/tidegate", filtered],
   ["map", "dags/flights/plugin/ranges"],
   ["many", "dags/many/plugin/ranges"],
   ["away", "dags/away/plugin/ranges"],

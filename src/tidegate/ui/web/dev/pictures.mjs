@@ -31,7 +31,7 @@ const opened = (page) => page.getByText("Batch 4,796 is").waitFor();
 
 /** Name, address, theme, width and height of the window in pixels, what comes before the page is opened, and after. */
 const PICTURES = [
-  ["pipelines", "plugin/tidegate", "light", 1200, 760, few],
+  ["pipelines", "plugin/tidegate", "light", 1200, 500, few],
   ["ranges", "dags/flights/plugin/ranges", "light", 1200, 970],
   ["replay", "dags/flights/plugin/ranges?colour=rate", "light", 1200, 520, undefined, replay],
   ["batch", "dags/flights/plugin/ranges?batch=4796", "dark", 1200, 820, undefined, opened],

@@ -80,11 +80,10 @@ export interface ChunkRow {
   committed_at_ms: number | null;
 }
 
-/** The newest run that failed since the last success, why, and what to run then: what the fix names, or another run. */
+/** The newest run that failed since the last success, and why. */
 export interface Failure {
   run_id: string;
   why: string;
-  command: string;
 }
 
 /** What is to be expected, as far as it is known. */
@@ -299,7 +298,13 @@ export interface PipelineRow {
   failure: Failure | null;
   run: ActiveRun | null;
   /** What needs attention most. */
-  trouble: "unreadable" | "file" | "stopped" | "losing" | "late" | "paused" | null;
+  trouble: "losing" | "unreadable" | "file" | "stopped" | "late" | "paused" | null;
+  /** Seconds until retention deletes records that no run will have read by then. */
+  loses_in_s: number | null;
+  /** What is so, in one sentence; the whole of an error is there too. */
+  says: string;
+  /** What to run then. */
+  command: string | null;
   /** Saved state that cannot be read. */
   faults: string[];
   lag: TotalLag | null;

@@ -53,17 +53,19 @@ const STYLE = `
 .tidegate .history { margin: 1.5rem 0; }
 .tidegate .charts { display: grid; gap: 1rem 2rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 .tidegate .charts svg[role=img] { width: 100%; height: 3.5rem; display: block; margin: .25rem 0; background: ${token("bg-muted")}; }
-.tidegate .meter { height: .3rem; width: 5rem; margin: .25rem 0 0 auto; background: ${token("bg-muted")}; border-radius: .15rem; overflow: hidden; }
+.tidegate .meter { height: .3rem; width: 5rem; margin: .25rem 0 0; background: ${token("bg-muted")}; border-radius: .15rem; overflow: hidden; }
 .tidegate .meter div { height: 100%; background: ${token("blue-solid")}; }
 .tidegate .meter div.over { background: ${token("orange-solid")}; }
 .tidegate .pipelines { width: 100%; }
 .tidegate .pipelines th[scope=row] { white-space: normal; min-width: 8rem; }
 .tidegate .pipelines th[scope=row] .muted { font-weight: 400; }
-.tidegate .pipelines .said { min-width: 17rem; width: 40%; }
+.tidegate .pipelines .said { min-width: 17rem; width: 60%; }
+.tidegate button[aria-pressed=true] { border-color: ${token("blue-solid")}; background: ${token("bg-muted")}; }
+.tidegate .facts { display: flex; flex-wrap: wrap; gap: .5rem 2rem; margin: .5rem 0; }
 .tidegate .phases { display: flex; height: 1.25rem; border-radius: .25rem; overflow: hidden; max-width: 40rem; }
 .tidegate .said-as-is { white-space: pre-wrap; }
 .tidegate label.short { grid-template-columns: auto auto; }
-.tidegate .sparkline { width: 5rem; height: 1.1rem; margin-left: auto; display: block; }
+.tidegate .sparkline { width: 5rem; height: 1.1rem; display: block; }
 .tidegate .command { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; margin-top: .25rem; }
 .tidegate code { font-family: monospace; }
 .tidegate ul.strip { display: flex; flex-wrap: wrap; gap: .15rem; list-style: none; padding: 0; margin: .25rem 0; }
@@ -89,7 +91,6 @@ const STYLE = `
   .tidegate .pipelines th, .tidegate .pipelines td { display: block; border: 0; padding: 0; text-align: left; min-width: 0; width: auto; white-space: normal; }
   .tidegate .pipelines th[scope=row], .tidegate .pipelines .said { grid-column: 1 / -1; min-width: 0; width: auto; }
   .tidegate .pipelines td:not(.said)::before { content: attr(data-name); display: block; font-size: .75rem; color: ${token("fg-muted")}; }
-  .tidegate .meter, .tidegate .sparkline { margin-left: 0; }
 }
 `;
 
