@@ -51,7 +51,7 @@ from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.history import TableCommit, TableHistory
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, cursor_from
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.rejection import Rejection
 from tidegate.core.state.saved_range import Decision, SavedRange
@@ -699,6 +699,10 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, monkeypatc
         assert ask("api/dags/orders/batches/4").status_code == 500
     finally:
         DatabaseStore().delete(key)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "cursor", lambda _: cursor_from("{", "orders"))
+        answer = ask("api/dags/orders/batches/2").json()
+        assert (answer["batch"]["seq"], "tidegate.orders.cursor" in answer["error"]) == (2, True)
     monkeypatch.setenv("AIRFLOW_VAR_TIDEGATE.ORDERS.CURSOR", "mine")
     orders, visits = ask("api/pipelines").json()["pipelines"]
     assert (orders["pipeline"], orders["trouble"]) == ("orders", "unreadable")

@@ -229,7 +229,8 @@ class PageSource:
         saved = state.ledger.saved_range(key.key)
         run = next(iter(runs(of.pipeline, [saved.load.run_id])), None)
         loads = self._loads_of(of, run)
-        return BatchAnswer(batch=_batch(of, state, saved, run, loads.value, replays=replays), **_heard(loads))
+        batch = _batch(of, state, saved, run, loads.value, replays=replays)
+        return BatchAnswer(batch=batch, **_heard(loads, faults=state.faults))
 
     def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> RunAnswer:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
@@ -239,7 +240,7 @@ class PageSource:
         loads = self._loads_of(of, ran)
         if key is not None:
             batch = _batch(of, state, state.ledger.saved_range(key.key), ran, loads.value, replays=replays)
-            return RunAnswer(kind="batch", batch=batch, **_heard(loads))
+            return RunAnswer(kind="batch", batch=batch, **_heard(loads, faults=state.faults))
         if ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
             return RunAnswer(kind="replay", replay=_replay(dag_id, state, ran, loads.value), **_heard(loads))
         states = {task.name: task.state for task in tasks(dag_id, run_id)}
@@ -313,10 +314,9 @@ def _batch(
     of: Declared, state: Readable, saved: SavedRange, run: Mapping[str, Any] | None, loads: Loads | None, *, replays: bool
 ) -> Batch:
     who = {} if run is None else {saved.load.run_id: started_by(run)}
-    cursor = state.ledger.cursor() if state.listing.has_cursor else Cursor(pipeline=of.pipeline, seq=0)
     load = _figures(of, [saved.load.run_id]).get(saved.load.run_id)
     found = () if loads is None else loads.of_batches({saved.load.seq})
-    return batch_of(saved, cursor, [r for r in found if replays or r.load.replay is None], who, load)
+    return batch_of(saved, state.cursor, [r for r in found if replays or r.load.replay is None], who, load)
 
 
 def _replay(dag_id: str, state: Readable, run: Mapping[str, Any], loads: Loads | None) -> ReplayRun:
@@ -346,7 +346,11 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
     return value if isinstance(value, Mapping) else None
 
 
-def _heard(*answers: Answer[Any], soon: bool = False) -> dict[str, Any]:
-    """What is in a `PageAnswer`: the error is that of the first of the answers that has one."""
+def _heard(*answers: Answer[Any], soon: bool = False, faults: Iterable[str] = ()) -> dict[str, Any]:
+    """What is in a `PageAnswer`: the error is the first of the faults, or that of the first of the answers that has one."""
     error = next((answer.error for answer in answers if answer.error is not None), None)
-    return {"at_ms": now_ms(), "error": shown(error), "soon": soon or any(answer.soon for answer in answers)}
+    return {
+        "at_ms": now_ms(),
+        "error": next(iter(faults), shown(error)),
+        "soon": soon or any(answer.soon for answer in answers),
+    }
