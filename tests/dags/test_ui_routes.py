@@ -673,12 +673,13 @@ def test_a_dag_that_has_changed_is_read_again(ask: Ask, monkeypatch: pytest.Monk
     assert (found.declared.table, decode.call_count) == ("lake.shop.moved", read + 1)
 
 
-def test_the_overview_says_what_stopped_a_pipeline(overviews: Overviews) -> None:
+def test_the_overview_says_what_stopped_a_pipeline(ask: Ask, overviews: Overviews) -> None:
     """First, with the words of the run's note; and the range that the next run adopts."""
     add_run("orders", "r3", "failed", why := "Failed in load: Spark is away. Start it.")
     (name, orders), (_, visits) = overviews().items()
     assert (name, orders["trouble"]) == ("orders", "stopped")
     assert (orders["failure"], orders["command"]) == ({"run_id": "r3", "why": why}, "airflow dags trigger orders")
+    assert ask("api/dags/orders/runs/r3").json()["reason"] == why
     assert orders["pending"] == {"seq": 3, "run_id": "r3", "offsets": 10}
     assert (visits["pipeline"], visits["seq"], visits["trouble"]) == ("visits", 0, None)
 

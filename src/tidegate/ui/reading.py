@@ -21,6 +21,7 @@ from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.model.errors import StateCorrupt, TidegateError
 from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
 from tidegate.core.state.saved_range import SavedRange
@@ -240,7 +241,8 @@ class PageSource:
         loads = self._loads_of(of, ran)
         if key is not None:
             batch = _batch(of, state, state.ledger.saved_range(key.key), ran, loads.value, replays=replays)
-            return RunAnswer(kind="batch", batch=batch, **_heard(loads, faults=state.faults))
+            why = None if ran is None else failed_runs([ran]).get(run_id)
+            return RunAnswer(kind="batch", batch=batch, reason=why, **_heard(loads, faults=state.faults))
         if ran is not None and (dag_id == of.replay_dag or ran["run_type"] == BACKFILL):
             return RunAnswer(kind="replay", replay=_replay(dag_id, state, ran, loads.value), **_heard(loads))
         states = {task.name: task.state for task in tasks(dag_id, run_id)}

@@ -92,7 +92,7 @@ class BatchAnswer(PageAnswer):
 
 @dataclass(frozen=True, kw_only=True)
 class RunAnswer(BatchAnswer):
-    """One DAG run: exactly one of batch, replay and reason is there, by its kind."""
+    """One DAG run: its batch, its replay or a reason, by its kind; with a batch, the reason is why the run has failed."""
 
     kind: RunKind
     replay: ReplayRun | None = None

@@ -19,7 +19,14 @@ export function Run({ dagId = "", runId = "" }: { dagId?: string; runId?: string
 const BAD = ["failed"];
 
 function RunOf({ dagId, of }: { dagId: string; of: RunAnswer }) {
-  if (of.batch !== null) return <BatchDetails dagId={dagId} of={of} />;
+  if (of.batch !== null) {
+    return (
+      <>
+        {of.reason !== null && <div className="note bad said-as-is">{withCode(of.reason)}</div>}
+        <BatchDetails dagId={dagId} of={of} />
+      </>
+    );
+  }
   if (of.replay !== null) {
     return (
       <>

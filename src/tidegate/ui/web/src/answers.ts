@@ -469,7 +469,7 @@ export interface ReplayRun {
   verdict: Record<string, unknown> | null;
 }
 
-/** One DAG run: exactly one of batch, replay and reason is there, by its kind. */
+/** One DAG run: its batch, its replay or a reason, by its kind; with a batch, the reason is why the run has failed. */
 export interface RunAnswer {
   /** When it was made, or brokers were asked for the lag (epoch ms). */
   at_ms: number;
