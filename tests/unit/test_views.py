@@ -358,6 +358,7 @@ def test_what_waited_is_the_batch_and_what_it_left_behind() -> None:
     assert Point.of(left) == Point(9, 3, 1, lag=22, records=15)
     rate = RateBound("pid", 20, terms={})
     bounds = [Point.of(changed(left, rate=each)).bound for each in (rate, replace(rate, applied=False))]
+    assert Point.of(changed(left, limits={"max_records": 15, "max_bytes": 1})).bound == 15
     assert bounds == [20, None]
 
 
@@ -415,6 +416,11 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     assert forecast(cursor, batches, interval_s=1.0, lag=None) == replace(found, drain_s=None)
     unbounded = forecast(changed(cursor, rate_state={}), batches, interval_s=1.0, lag=100)
     assert (unbounded.next_bound, unbounded.drain_s is not None) == (None, True)
+    # a limit of the file counts as well, whatever the policy would allow
+    limited = forecast(cursor, batches, interval_s=1.0, lag=100, max_records=5)
+    assert (limited.next_bound, limited.drain_s) == (5, None)
+    assert "limits.max_records lets a run every 1 s load 5 of them" in (limited.verdict or "")
+    assert forecast(cursor, batches, interval_s=1.0, lag=100, max_records=50) == found
 
 
 @pytest.mark.parametrize(

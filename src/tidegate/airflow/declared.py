@@ -50,6 +50,7 @@ class Declared:
     """A pipeline, as its DAGs declare it. A DAG that an older version has serialized lacks the later ones.
 
     `assign` are the partitions that it reads, by topic; None: all of its topics. `quarantine` is a table; None: it has none.
+    `max_records` is the limit of a run; None: it has none.
     """
 
     pipeline: str
@@ -62,6 +63,7 @@ class Declared:
     interval_s: float | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     quarantine: str | None = None
+    max_records: int | None = None
 
     @property
     def replay_dag(self) -> str:
@@ -82,6 +84,7 @@ class Declared:
             interval_s=pipeline.fixed_interval_s,
             assign=pipeline.source.assign,
             quarantine=pipeline.quarantine_table,
+            max_records=pipeline.limits.max_records,
         )
 
     @staticmethod

@@ -268,7 +268,7 @@ class PageSource:
             from_ms=from_ms,
             until_ms=until_ms,
             points=sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets),
-            forecast=forecast(state.cursor, ran, interval_s=of.interval_s, lag=lag),
+            forecast=forecast(state.cursor, ran, interval_s=of.interval_s, lag=lag, max_records=of.max_records),
             lag=lag,
             complete=complete,
             faults=tuple(state.faults),

@@ -11,7 +11,7 @@ from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import total_count
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateControl
-from tidegate.core.rates.cost import RECENT_BATCHES, fit_cost
+from tidegate.core.rates.cost import RECENT_BATCHES, fit_cost, shown
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 
@@ -22,8 +22,8 @@ class Point:
 
     `at_ms` is when it was planned (epoch ms), or loaded where its saved range is not kept any more. `lag` is how many offsets
     waited then, those of the batch included, and `records` how many of them it reads; `bound` is the most that the rate policy
-    allowed. Of several batches, `lag`, `bound`, `run_s` and `load_s` are the greatest, and `records` and `rows` the sums. None:
-    not known, or no bound.
+    and `max_records` allowed. Of several batches, `lag`, `bound`, `run_s` and `load_s` are the greatest, and `records` and
+    `rows` the sums. None: not known, or no bound.
     """
 
     at_ms: int
@@ -41,7 +41,8 @@ class Point:
     def of(saved: SavedRange) -> Point:
         """What is kept of a saved range: a range never changes, and one of thousands of partitions is large."""
         offsets = total_count(saved.load.ranges)
-        bound = saved.why.rate.records if saved.why.rate is not None and saved.why.rate.applied else None
+        applied = saved.why.rate.records if saved.why.rate is not None and saved.why.rate.applied else None
+        bound = _least(applied, saved.why.limits.get("max_records"))
         return Point(saved.planned_at_ms, saved.load.seq, 1, lag=offsets + saved.remaining, records=offsets, bound=bound)
 
     def joined(self, later: Point) -> Point:
@@ -111,7 +112,7 @@ class Forecast:
     """What is to be expected, as far as it is known.
 
     Attributes:
-        next_bound: the most records that the rate policy allows the next batch.
+        next_bound: the most records that the rate policy and `max_records` allow the next batch.
         interval_s: seconds between two runs.
         arrival_per_s: records/s that arrive.
         drain_s: seconds until what waits is loaded; None also where it grows.
@@ -125,12 +126,15 @@ class Forecast:
     verdict: str | None = None
 
 
-def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | None, lag: int | None) -> Forecast:
+def forecast(
+    cursor: Cursor, batches: Sequence[Point], *, interval_s: float | None, lag: int | None, max_records: int | None = None
+) -> Forecast:
     """What is to be expected of the next batches.
 
-    `interval_s` is None where runs start when there is something to read; `lag`, what waits now, where it is not known.
+    `interval_s` is None where runs start when there is something to read; `lag`, what waits now, where it is not known;
+    `max_records`, the pipeline's limit of a run, where it has none.
     """
-    bound, arrival = _next_bound(cursor), _arrival(batches[-RECENT_BATCHES:])
+    bound, arrival = _least(_next_bound(cursor), max_records), _arrival(batches[-RECENT_BATCHES:])
     known = Forecast(next_bound=bound, interval_s=interval_s, arrival_per_s=arrival)
     try:
         fit = fit_cost(cursor.pace.timings[-RECENT_BATCHES:])
@@ -139,10 +143,16 @@ def forecast(cursor: Cursor, batches: Sequence[Point], *, interval_s: float | No
     if interval_s is None or arrival is None:
         return known
     advice = Advice(fit.a, fit.b, interval_s=interval_s, arrival_rate=arrival, backlog=lag or 0)
+    verdict = advice.verdict
+    if max_records is not None and max_records < arrival * interval_s:
+        verdict = (
+            f"the pipeline falls behind: {shown(arrival)} records/s arrive, and limits.max_records lets a run every "
+            f"{interval_s:g} s load {shown(max_records / interval_s)} of them. Raise it, or shorten the interval"
+        )
     if lag is None:
-        return replace(known, verdict=advice.verdict)
+        return replace(known, verdict=verdict)
     most = max(1, advice.full_batch if bound is None else bound)
-    return replace(known, verdict=advice.verdict, drain_s=advice.drain_s(most))
+    return replace(known, verdict=verdict, drain_s=advice.drain_s(most))
 
 
 def _next_bound(cursor: Cursor) -> int | None:
@@ -169,6 +179,10 @@ def _arrival(batches: Sequence[Point]) -> float | None:
         return None
     read = sum(point.records for point in known[:-1])
     return max(0.0, ((last.lag or 0) - (first.lag or 0) + read) / passed_s)
+
+
+def _least(one: int | None, other: int | None) -> int | None:
+    return min((each for each in (one, other) if each is not None), default=None)
 
 
 def _most(one: float | None, other: float | None) -> Any:

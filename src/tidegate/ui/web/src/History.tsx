@@ -11,7 +11,7 @@ import { useWidth } from "./useWidth";
 
 const HEIGHT = 56;
 const BUCKETS = 120;
-const HOURS = { 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" } as const;
+const HOURS = { 1: "hour", 6: "6 hours", 24: "24 hours", 72: "3 days", 168: "7 days", 720: "30 days" } as const;
 
 /** How far behind batches were, what they read, and what that took, over time; and what is to be expected. */
 export function History({ dagId }: { dagId: string }) {

@@ -88,7 +88,7 @@ export interface Failure {
 
 /** What is to be expected, as far as it is known. */
 export interface Forecast {
-  /** The most records that the rate policy allows the next batch. */
+  /** The most records that the rate policy and `max_records` allow the next batch. */
   next_bound: number | null;
   /** Seconds between two runs. */
   interval_s: number | null;
