@@ -213,7 +213,8 @@ async def _apart(request: Request, connection: str, ask: Callable[[], object]) -
     """An answer as JSON, made in the threads of a Kafka connection."""
 
     def answer() -> Response:
-        return Response(encode(ask()), media_type="application/json")
+        # what one user may see is not kept for the next one
+        return Response(encode(ask()), media_type="application/json", headers={"Cache-Control": "no-store"})
 
     return await to_thread.run_sync(answer, limiter=request.app.state.apart[connection])
 
