@@ -32,7 +32,7 @@ META = '{"batchWatermarkMs":0,"batchTimestampMs":1357034400000,"conf":{}}'
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
     made.groups, made.tables, made.pools = {}, [], ["tidegate_lake_a_b"]  # type: ignore[attr-defined]
-    made.api.dag = lambda _: {"is_paused": True}
+    made.api.dag = lambda _: {"is_paused": True, "is_stale": False}
     made.api.delete_pool = lambda name: name in made.pools  # type: ignore[attr-defined]
     made.kafka = lambda _: {}  # type: ignore[method-assign]
     monkeypatch.setattr(handover, "open_remote", lambda _: contextlib.nullcontext(made))
@@ -150,7 +150,7 @@ def test_export_sets_a_group_to_the_same_position(remote: FakeRemote) -> None:
 @pytest.mark.parametrize(
     ("happens", "says"),
     [
-        (lambda remote: setattr(remote.api, "dag", lambda _: {"is_paused": False}), "DAG p is not paused"),
+        (lambda remote: setattr(remote.api, "dag", lambda _: {"is_paused": False, "is_stale": False}), "DAG p is not paused"),
         (lambda remote: remote.active.append("run9"), r"p is running \(run9\)"),
     ],
     ids=["schedule", "run"],
@@ -179,11 +179,26 @@ def test_remove_takes_what_is_saved_and_leaves_the_table(remote: FakeRemote) -> 
     others = {"tidegate.p_2.cursor": "x", "tidegate.pool": "y"}
     remote.store.values |= others
     printed = run("remove", "p").stdout
-    assert "removed of p: 2 saved values, pool tidegate_lake_a_b, group tidegate-p\n" in printed
+    assert "removed of p: 2 saved values, its pool, its group\n" in printed
     assert "lake.a.b stays" in printed
     assert remote.store.values == others
     answer = json.loads(run("remove", "p", "--json").stdout)
     assert (answer["saved"], remote.tables) == (0, [])  # type: ignore[attr-defined]
+
+
+def test_variables_are_removed_also_where_the_file_is_deleted_first(
+    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing else is known of it then; and a name of which nothing is saved is a mistake."""
+
+    def gone(*_: object) -> None:
+        raise RequestError("there is no pipeline p")
+
+    monkeypatch.setattr(handover, "the_pipeline", gone)
+    answer = json.loads(run("remove", "p", "--drop-table", "--json").stdout)
+    assert answer == {"pipeline": "p", "saved": 2, "pool": False, "group": False, "dropped": []}
+    with pytest.raises(RequestError, match="nothing is saved of it"):
+        raise run("remove", "p").exception or AssertionError
 
 
 def test_the_cursor_is_removed_last() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -22,11 +21,13 @@ from tidegate.cli.shared import (
     show_progress,
     the_pipeline,
 )
+from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import RequestError, TidegateError, some
 from tidegate.core.model.ranges import offsets_to_json
 from tidegate.core.planning.evidence import read_evidence
 from tidegate.core.planning.handover import checkpoint_offsets, handed_over, remove, starting_offsets, table_offsets
+from tidegate.core.planning.rename import saved_keys
 from tidegate.core.planning.topics import read_watermarks
 
 if TYPE_CHECKING:
@@ -97,7 +98,7 @@ def export_command(
 
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        _refuse_active(remote, this, "the batch of a run is not committed yet")
+        _refuse_active(remote, this.name, "the batch of a run is not committed yet")
         cursor = handed_over(read_evidence(this, remote.store, remote.reader(this)))
         log = read_watermarks(this.source, cursor, remote.brokers(this))
         offsets = starting_offsets(cursor, log)
@@ -123,26 +124,35 @@ def remove_command(
 ) -> None:
     """Remove what a pipeline has saved: its Variables, its pool and its consumer group. Its table stays.
 
-    Pause its DAG first, and delete its file afterwards. A removal that was interrupted is finished by running it again.
+    Pause its DAG first, and delete its file afterwards: without the file, only its Variables are known. A removal that was
+    interrupted is finished by running it again.
     """
-    this = the_pipeline(project, pipeline)
-    beside = [each for each in valid_pipelines(project) if each.name != this.name]
+    try:
+        this: Pipeline | None = the_pipeline(project, pipeline)
+    except RequestError:
+        this = None
+    beside = [each for each in valid_pipelines(project) if each.name != pipeline]
     with open_remote(project) as remote:
-        _refuse_active(remote, this, "a pipeline is removed only at rest", this.replay_dag, this.maintain_dag)
-        tables = _tables(this, remote, beside) if drop_table else ()
+        _refuse_active(remote, pipeline, "a pipeline is removed only at rest", REPLAY_DAG, MAINTAIN_DAG)
+        if this is None and not saved_keys(pipeline, remote.store):
+            raise RequestError(f"there is no pipeline {pipeline}, and nothing is saved of it", fix="Correct the name")
+        tables = _tables(this, remote, beside) if drop_table and this is not None else ()
         with show_progress() as progress:
-            saved = remove(this.name, remote.store, lambda done, total: progress("removing Variables", done, total))
+            saved = remove(pipeline, remote.store, lambda done, total: progress("removing Variables", done, total))
             dropped = [table for table in tables if _dropped(table, progress)]
-        pool = this.pool not in {each.pool for each in beside} and remote.api.delete_pool(this.pool)
-        group = this.group is None and _removed_group(remote, this)
+        pool = this is not None and this.pool not in {each.pool for each in beside} and remote.api.delete_pool(this.pool)
+        group = this is not None and this.group is None and _removed_group(remote, this)
     if as_json:
-        print_json({"pipeline": this.name, "saved": saved, "pool": pool, "group": group, "dropped": dropped})
+        print_json({"pipeline": pipeline, "saved": saved, "pool": pool, "group": group, "dropped": dropped})
         return
-    pools, groups = [f"pool {this.pool}"] if pool else [], [f"group {this.consumer_group}"] if group else []
-    out.print(f"removed of {this.name}: {', '.join([f'{saved} saved values', *pools, *groups, *dropped])}", markup=False)
-    done = f"Delete {this.name}.yaml, then run `airflow dags delete {this.name}`, which removes its runs from Airflow"
-    stays = f"{this.sink.table} stays: with the file there, `tidegate ledger rebuild {this.name}` lets it go on"
-    out.print(done if drop_table else f"{done}. {stays}", markup=False)
+    out.print(f"removed of {pipeline}: {saved} saved values{', its pool' if pool else ''}{', its group' if group else ''}")
+    for table in dropped:
+        out.print(f"dropped {table}", markup=False)
+    first = "" if this is None else f"Delete {pipeline}.yaml, then run "
+    out.print(f"{first or 'Run '}`airflow dags delete {pipeline}`, which removes its runs from Airflow", markup=False)
+    if this is not None and not drop_table:
+        stays = f"{this.sink.table} stays: with the file there, `tidegate ledger rebuild {pipeline}` lets it go on"
+        out.print(stays, markup=False)
 
 
 def _tables(this: Pipeline, remote: Remote, beside: list[Pipeline]) -> tuple[str, ...]:
@@ -173,10 +183,10 @@ def _removed_group(remote: Remote, this: Pipeline) -> bool:
         return False
 
 
-def _refuse_active(remote: Remote, this: Pipeline, why: str, *others: str) -> None:
-    """Raises RequestError: the pipeline's DAG is not paused, or a run of it or of one of the `others` is active."""
-    dag = remote.api.dag(this.name)
-    if dag is not None and not dag["is_paused"]:
-        raise RequestError(f"DAG {this.name} is not paused: {why}", fix=f"Run `airflow dags pause {this.name}`")
-    for name in (this.name, *others):
-        refuse_while_running(remote, replace(this, name=name), why)
+def _refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> None:
+    """Raises RequestError: the pipeline's DAG is not paused, or a run of it or of one of its `others` is active."""
+    dag = remote.api.dag(pipeline)
+    if dag is not None and not (dag["is_paused"] or dag["is_stale"]):
+        raise RequestError(f"DAG {pipeline} is not paused: {why}", fix=f"Run `airflow dags pause {pipeline}`")
+    for suffix in ("", *others):
+        refuse_while_running(remote, f"{pipeline}{suffix}", why)

@@ -225,7 +225,7 @@ def rebuild_command(
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
         if not dry_run:
-            refuse_while_running(remote, this, "a schedule is rebuilt only while nothing runs")
+            refuse_while_running(remote, this.name, "a schedule is rebuilt only while nothing runs")
         view = restore(this, store=remote.store, sink=remote.reader(this), accept_gaps=accept_gaps, save=not dry_run)
     if as_json:
         print_json(view.to_json())

@@ -174,7 +174,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
     """Let the next run continue after records that retention deleted before they were read. The loss is recorded."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        refuse_while_running(remote, this, "a range that a run is loading cannot be dropped")
+        refuse_while_running(remote, this.name, "a range that a run is loading cannot be dropped")
         accepted, dropped = accept_loss(this, store=remote.store, brokers=remote.brokers(this), sink=remote.reader(this))
     if as_json:
         print_json({**accepted.to_json(), "dropped": [saved.load.run_id for saved in dropped]})
@@ -304,7 +304,7 @@ def rename_command(
     with open_remote(project) as remote:
         for pipeline in (replace(this, name=old), this):
             for dag in (pipeline.name, pipeline.replay_dag, pipeline.maintain_dag):
-                refuse_while_running(remote, replace(this, name=dag), "a pipeline is renamed only while nothing runs")
+                refuse_while_running(remote, dag, "a pipeline is renamed only while nothing runs")
         moved = rename(old, this, store=remote.store, sink=remote.reader(this), move_owner=move_owner)
         saved = Ledger(remote.store, new)
         cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new, seq=0)

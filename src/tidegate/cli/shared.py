@@ -102,12 +102,12 @@ def the_pipeline(project: Path, name: str) -> Pipeline:
     return load_pipeline(files[name])
 
 
-def refuse_while_running(remote: Remote, pipeline: Pipeline, why: str) -> None:
-    """Raises RequestError where a run of the pipeline is queued or running."""
-    active = remote.active_runs(pipeline.name)
+def refuse_while_running(remote: Remote, dag_id: str, why: str) -> None:
+    """Raises RequestError where a run of the DAG is queued or running."""
+    active = remote.active_runs(dag_id)
     if active:
         raise RequestError(
-            f"{pipeline.name} is running ({', '.join(active)}): {why}",
+            f"{dag_id} is running ({', '.join(active)}): {why}",
             fix="Pause the DAG, and wait for the run or mark it failed",
         )
 
