@@ -267,10 +267,11 @@ def test_a_first_run_goes_on_where_a_consumer_group_stopped() -> None:
     [
         ({}, set(), "RequestError", "group g has committed no offset of t, q"),
         ({P0: 10}, set(), "RequestError", "at offset 10 of t-0, whose log holds 2 to 9"),
-        ({P0: 1, Q0: 1}, set(), "RequestError", r'Nothing was planned.*\{t: \{"0": 2\}\}'),
+        ({P0: 1, Q0: 1}, set(), "RequestError", r'planned.*"offsets": \{"q": \{"0": 1\}, "t": \{"0": 2\}\}'),
+        ({P0: 8}, set(), "RequestError", "behind which a transaction is open"),
         ({P0: 7}, {"g"}, "KafkaError", "members"),
     ],
-    ids=["none", "beyond", "expired", "active"],
+    ids=["none", "beyond", "expired", "open", "active"],
 )
 def test_a_group_that_is_nowhere_in_the_log_or_moves_on_is_no_start(
     committed: dict[TopicPartition, int], joined: set[str], refused: str, says: str
@@ -278,6 +279,7 @@ def test_a_group_that_is_nowhere_in_the_log_or_moves_on_is_no_start(
     """Nothing is saved, so the next run asks again."""
     world = of_two(9, 3, start=StartGroup("g"))
     world.brokers.earliest[P0] = 2
+    world.brokers.stable |= {P0: 7} if committed == {P0: 8} else {}
     world.brokers.groups["g"] = committed
     world.brokers.joined |= joined
     with pytest.raises(getattr(errors, refused), match=says):

@@ -10,17 +10,28 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.unit.loads import P0, receipt
+from tests.records import changed
+from tests.unit.loads import P0
 from tests.unit.test_cli_schedule import PIPELINE, FakeRemote, run
 from tidegate.cli import handover
-from tidegate.core.config.pipeline import Quarantine, Sink, Source
-from tidegate.core.model.errors import KafkaError, RequestError
-from tidegate.core.model.ranges import TopicPartition, offsets_from_json
+from tidegate.core.config.pipeline import Limits, Sink, Source
+from tidegate.core.model.errors import (
+    ConfigError,
+    CursorBeyondLog,
+    KafkaError,
+    OffsetsExpired,
+    PartitionsLeftOut,
+    RequestError,
+    StateCorrupt,
+    TopicRecreated,
+)
+from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.handover import checkpoint_offsets, remove, table_offsets
 from tidegate.testing.fakes import MemoryStore
 
@@ -31,16 +42,16 @@ META = '{"batchWatermarkMs":0,"batchTimestampMs":1357034400000,"conf":{}}'
 @pytest.fixture
 def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     made = FakeRemote()
-    made.groups, made.tables, made.pools = {}, [], ["tidegate_lake_a_b"]  # type: ignore[attr-defined]
+    made.groups, made.pools = {}, ["tidegate_lake_a_b"]  # type: ignore[attr-defined]
     made.api.dag = lambda _: {"is_paused": True, "is_stale": False}
     made.api.delete_pool = lambda name: name in made.pools  # type: ignore[attr-defined]
     made.kafka = lambda _: {}  # type: ignore[method-assign]
     monkeypatch.setattr(handover, "open_remote", lambda _: contextlib.nullcontext(made))
     monkeypatch.setattr(handover, "the_pipeline", lambda *_: made.pipeline)
-    monkeypatch.setattr(handover, "valid_pipelines", lambda _: [made.pipeline])
+    monkeypatch.setattr(handover, "load_pipelines", lambda _: {})
+    monkeypatch.setattr(handover, "platform_of", lambda _: SimpleNamespace(is_up=False))
     monkeypatch.setattr("tidegate.kafka.brokers.commit_offsets", lambda _, group, at: made.groups.update({group: at}))  # type: ignore[attr-defined]
     monkeypatch.setattr("tidegate.kafka.brokers.delete_group", lambda _, group: group == "tidegate-p")
-    monkeypatch.setattr("tidegate.sinks.iceberg.catalog.purge", lambda table: not made.tables.append(table))  # type: ignore[attr-defined]
     return made
 
 
@@ -131,19 +142,47 @@ def test_import_says_what_it_cannot_read(remote: FakeRemote, tmp_path: Path, wor
 
 
 def test_export_prints_the_starting_offsets_of_a_stream(remote: FakeRemote) -> None:
-    """Spark takes all partitions of a topic or none: those that no batch has read begin at the earliest offset."""
-    remote.log.latest[P1] = 5
-    assert run("export", "p").stdout == '{"t": {"0": 10, "1": -2}}\n'
-    answer = json.loads(run("export", "p", "--json").stdout)
-    assert answer == {"pipeline": "p", "seq": 1, "startingOffsets": {"t": {"0": 10, "1": -2}}, "group": None}
-    assert remote.groups == {}  # type: ignore[attr-defined]
-
-
-def test_export_sets_a_group_to_the_same_position(remote: FakeRemote) -> None:
-    """In numbers that a group has, also where nothing was read."""
+    """Where the next run would begin; a partition that it would read first begins there too, since Spark takes all or none."""
+    remote.pipeline = replace(PIPELINE, limits=Limits(min_records=1000))
     remote.log.latest[P1], remote.log.earliest[P1] = 5, 2
+    assert run("export", "p").stdout == '{"t": {"0": 10, "1": 2}}\n'
+    answer = json.loads(run("export", "p", "--json").stdout)
+    assert answer == {"pipeline": "p", "seq": 1, "startingOffsets": {"t": {"0": 10, "1": 2}}, "group": None}
+    assert remote.groups == {}  # type: ignore[attr-defined]
     assert "group g is there now" in run("export", "p", "--group", "g").stderr
     assert remote.groups == {"g": {P0: 10, P1: 2}}  # type: ignore[attr-defined]
+
+
+def test_what_is_retired_is_not_handed_over(remote: FakeRemote) -> None:
+    """And a pipeline that is caught up is."""
+    remote.pipeline = replace(PIPELINE, source=Source(("t", "u"), on_deleted="retire"))
+    remote.ledger.save_cursor(changed(remote.ledger.cursor(), offsets={P0: 10, U0: 3}, topic_ids={"t": "id", "u": "id"}))
+    remote.store.delete(next(key for key in remote.store.values if "range" in key))
+    assert json.loads(run("export", "p").stdout) == {"t": {"0": 10}}
+    remote.pipeline, remote.log.latest = PIPELINE, {P0: 10}
+    remote.ledger.save_cursor(changed(remote.ledger.cursor(), offsets={P0: 10}))
+    assert json.loads(run("export", "p").stdout) == {"t": {"0": 10}}
+
+
+@pytest.mark.parametrize(
+    ("happens", "refused"),
+    [
+        (lambda remote: remote.log.earliest.update({P0: 12}), OffsetsExpired),
+        (lambda remote: remote.log.ids.update({"t": "new"}), TopicRecreated),
+        (lambda remote: remote.log.latest.update({P0: 5}), CursorBeyondLog),
+        (lambda remote: setattr(remote, "pipeline", replace(PIPELINE, source=Source(("u",)))), PartitionsLeftOut),
+        (lambda remote: remote.ledger.save_cursor(changed(remote.ledger.cursor(), offsets={P0: 7})), StateCorrupt),
+    ],
+    ids=["expired", "recreated", "beyond", "left-out", "edited"],
+)
+def test_what_stops_the_next_run_is_not_handed_over(
+    remote: FakeRemote, happens: Callable[[FakeRemote], Any], refused: type[Exception]
+) -> None:
+    """A stream would skip records or write rows again."""
+    remote.log.latest[U0] = 4
+    happens(remote)
+    assert isinstance(run("export", "p", "--group", "g").exception, refused)
+    assert remote.groups == {}  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("command", ["export", "remove"])
@@ -170,7 +209,7 @@ def test_a_batch_that_may_have_landed_is_not_handed_over(remote: FakeRemote) -> 
     """A stream that began at the cursor would write its rows again."""
     remote.save(2, 10, 20)
     refused = run("export", "p")
-    with pytest.raises(RequestError, match="batch 2 of p is planned by run run2, and not committed"):
+    with pytest.raises(RequestError, match=r"batch 2 of p is planned by run run2, and not committed.*Unpause"):
         raise refused.exception or AssertionError
 
 
@@ -183,21 +222,26 @@ def test_remove_takes_what_is_saved_and_leaves_the_table(remote: FakeRemote) -> 
     assert "lake.a.b stays" in printed
     assert remote.store.values == others
     answer = json.loads(run("remove", "p", "--json").stdout)
-    assert (answer["saved"], remote.tables) == (0, [])  # type: ignore[attr-defined]
+    assert answer["saved"] == 0
 
 
 def test_variables_are_removed_also_where_the_file_is_deleted_first(
     remote: FakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing else is known of it then; and a name of which nothing is saved is a mistake."""
+    """Nothing else is known of it then. A name of which nothing is saved is a mistake, and so is the folder of other files."""
+    remote.api.dag = lambda _: {"is_paused": False, "is_stale": True}
 
     def gone(*_: object) -> None:
         raise RequestError("there is no pipeline p")
 
     monkeypatch.setattr(handover, "the_pipeline", gone)
-    answer = json.loads(run("remove", "p", "--drop-table", "--json").stdout)
-    assert answer == {"pipeline": "p", "saved": 2, "pool": False, "group": False, "dropped": []}
+    answer = json.loads(run("remove", "p", "--json").stdout)
+    assert answer == {"pipeline": "p", "saved": 2, "pool": False, "group": False}
     with pytest.raises(RequestError, match="nothing is saved of it"):
+        raise run("remove", "p").exception or AssertionError
+    remote.save(2, 10, 20)
+    remote.api.dag = lambda _: {"is_paused": True, "is_stale": False}
+    with pytest.raises(RequestError, match="reads a file of p elsewhere"):
         raise run("remove", "p").exception or AssertionError
 
 
@@ -210,13 +254,25 @@ def test_the_cursor_is_removed_last() -> None:
     assert [key for verb, key in store.calls if verb == "delete"][-1] == "tidegate.p.cursor"
 
 
-def test_a_pool_that_others_use_and_a_group_with_a_name_stay(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Somebody else may count on either."""
-    other = replace(PIPELINE, name="q", sink=Sink("lake.a.c", pool="tidegate_lake_a_b"))
-    remote.pipeline = replace(PIPELINE, group="g")
-    monkeypatch.setattr(handover, "valid_pipelines", lambda _: [remote.pipeline, other])
+@pytest.mark.parametrize(
+    ("pipeline", "beside", "pool", "group"),
+    [
+        (replace(PIPELINE, group="g"), {}, True, False),
+        (replace(PIPELINE, sink=Sink("lake.a.b", pool="default_pool")), {}, False, True),
+        (PIPELINE, {"q": replace(PIPELINE, name="q", sink=Sink("lake.a.c", pool="tidegate_lake_a_b"))}, False, True),
+        (PIPELINE, {"q": ConfigError("torn")}, False, True),
+        (PIPELINE, {"q": replace(PIPELINE, name="q", sink=Sink("lake.a.c"))}, True, True),
+    ],
+    ids=["group", "pool", "shared", "torn", "alone"],
+)
+def test_a_pool_and_a_group_that_others_may_use_stay(
+    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch, pipeline: Any, beside: dict[str, Any], *, pool: bool, group: bool
+) -> None:
+    """Those with a name of somebody's choice, and those of other files, as far as these can be read."""
+    remote.pipeline = pipeline
+    monkeypatch.setattr(handover, "load_pipelines", lambda _: {Path(f"{n}.yaml"): each for n, each in beside.items()})
     answer = json.loads(run("remove", "p", "--json").stdout)
-    assert (answer["pool"], answer["group"]) == (False, False)
+    assert (answer["pool"], answer["group"]) == (pool, group)
 
 
 def test_a_group_that_cannot_be_removed_is_said(remote: FakeRemote) -> None:
@@ -228,32 +284,7 @@ def test_a_group_that_cannot_be_removed_is_said(remote: FakeRemote) -> None:
     remote.kafka = refuse  # type: ignore[method-assign]
     ended = run("remove", "p")
     assert (ended.exit_code, remote.store.values) == (0, {})
-    assert "group tidegate-p stays: not allowed" in ended.stderr
-
-
-def test_a_table_is_dropped_where_that_is_asked(remote: FakeRemote) -> None:
-    """With its quarantine and what maintenance keeps of it."""
-    remote.pipeline = replace(PIPELINE, quarantine=Quarantine())
-    assert json.loads(run("remove", "p", "--drop-table", "--json").stdout)["dropped"] == remote.tables  # type: ignore[attr-defined]
-    assert remote.tables == ["lake.a.b", "lake.a.b_quarantine", "lake.a.b_commits"]  # type: ignore[attr-defined]
-
-
-@pytest.mark.parametrize(
-    "happens",
-    [
-        lambda remote: remote.sink.found.append(replace(receipt(1, 0, 10), write=receipt(1, 0, 10, pipeline="q").write)),
-        lambda remote: setattr(remote.sink, "owners", frozenset({"p", "q"})),
-    ],
-    ids=["rows", "owner"],
-)
-def test_a_table_of_others_is_not_dropped(remote: FakeRemote, happens: Callable[[FakeRemote], Any]) -> None:
-    """Nothing is removed then."""
-    happens(remote)
-    kept = dict(remote.store.values)
-    refused = run("remove", "p", "--drop-table")
-    with pytest.raises(RequestError, match=r"lake\.a\.b is also a table of q"):
-        raise refused.exception or AssertionError
-    assert remote.store.values == kept
+    assert "its group stays: not allowed" in ended.stderr
 
 
 def test_a_pipeline_that_never_ran_has_no_place_to_hand_over(remote: FakeRemote) -> None:
@@ -263,9 +294,3 @@ def test_a_pipeline_that_never_ran_has_no_place_to_hand_over(remote: FakeRemote)
     refused = run("export", "p")
     with pytest.raises(RequestError, match="p has committed nothing yet"):
         raise refused.exception or AssertionError
-
-
-def test_offsets_that_are_printed_read_as_a_start() -> None:
-    """What export prints has another meaning where a number is below 0, so it is no start of a pipeline."""
-    with pytest.raises(RequestError, match="whole number"):
-        offsets_from_json({"t": {"0": -2}})

@@ -15,7 +15,7 @@ from tests.records import changed, cursor_of, range_of, replay_of, write_of
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
 from tidegate.cli.verify import judge_batches
-from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
+from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, aged, measure_lag, total_lag
 from tidegate.core.audit.readable import Readable
 from tidegate.core.audit.restore import offsets_to_reload
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
@@ -421,6 +421,8 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     assert (limited.next_bound, limited.drain_s) == (5, None)
     assert "limits.max_records lets a run every 1 s load 5 of them" in (limited.verdict or "")
     assert forecast(cursor, batches, interval_s=1.0, lag=100, max_records=50) == found
+    catches_up = forecast(cursor, batches, interval_s=1.0, lag=100, max_records=5, catch_up=True)
+    assert (catches_up.next_bound, catches_up.verdict, catches_up.drain_s) == (5, None, None)
 
 
 @pytest.mark.parametrize(
@@ -493,7 +495,9 @@ LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_le
         ({"interval_s": None}, None),
         ({"lag": replace(LAG, retention_left_s=None)}, None),
         ({"lag": replace(LAG, retention_left_s=7300.0), "interval_s": 3600.0}, None),
-        ({"lag": LAG, "interval_s": 3600.0}, "losing"),
+        ({"lag": LAG, "interval_s": 3600.0}, None),  # the last run has read what there was
+        ({"lag": replace(LAG, seconds_behind=7200.0), "interval_s": 3600.0}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": 3600.0}, "losing"),
         ({"lag": LAG, "interval_s": 3600.0, "paused": True}, "losing"),
         ({"lag": replace(LAG, retention_left_s=86_000.0), "paused": True}, "losing"),
         ({"lag": replace(LAG, retention_left_s=86_400.0), "paused": True}, "paused"),
@@ -525,11 +529,16 @@ def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, 
         ({"file_error": "p.yaml: line 3"}, "x", "p.yaml: line 3", "tidegate check"),
         # the command is the one that the fix names, not what else stands in backticks
         ({}, "Failed in plan: `t` lost records. Run `tidegate accept loss p`.", "Failed in plan", "tidegate accept loss p"),
-        ({"paused": True}, "Failed in load: x.", "Failed in load: x.", "airflow dags trigger p"),
+        ({}, "Failed in load: x.", "Failed in load: x.", "airflow dags trigger p"),
+        ({"paused": True}, "Failed in load: x.", "Failed in load: x. Its DAG is paused.", "airflow dags unpause p"),
         ({"paused": True}, None, "Its DAG is paused.", "airflow dags unpause p"),
         ({"waiting": "load waits for the pool x"}, None, "load waits for the pool x.", None),
+        ({"waiting": "load waits for x"}, "Failed in load: y.", "load waits for x.", None),
+        # what is one of several ways, or has to be completed, is not offered alone
+        ({}, "Failed in plan: x. Name it again, or run `tidegate accept loss p`.", "Failed in plan", None),
+        ({}, "Failed in plan: x. Run `tidegate replay p --since TIME`.", "Failed in plan", None),
         ({"lag": replace(LAG, open_transaction="3 records wait")}, None, "3 records wait.", None),
-        ({"lag": replace(LAG, retention_left_s=60.0)}, None, "Runs do not read them in time.", "tidegate plan p"),
+        ({"lag": replace(LAG, retention_left_s=59.0)}, None, "Unread records expire before runs read them.", "tidegate plan p"),
         ({"interval_s": 3.0}, None, "The last run took 4 s; one starts each 3 s.", "tidegate plan p"),
         ({}, None, "", None),
     ],
@@ -549,9 +558,11 @@ def test_what_loses_records_first_is_the_first_of_the_list(ledger: Ledger) -> No
     def row(name: str, **known: Any) -> PipelineRow:
         return replace(seen(ledger, **known), pipeline=name)
 
-    soon, sooner = (replace(LAG, retention_left_s=seconds) for seconds in (900.0, 600.0))
+    soon, sooner = (aged(replace(LAG, retention_left_s=1000.0, seconds_behind=900.0), passed) for passed in (100.0, 400.0))
     rows = [row("e"), row("a", paused=True), row("b", lag=soon), row("c", lag=sooner, paused=True), row("d", file_error="x")]
     assert [each.pipeline for each in by_trouble(rows)] == ["c", "b", "d", "e", "a"]
+    assert [each.loses_in_s for each in by_trouble(rows)] == [600.0, 900.0, None, None, None]
+    assert aged(replace(LAG, retention_left_s=None), 5.0).retention_left_s is None
 
 
 @pytest.mark.parametrize("broken", ["cursor", "range.0000000003.r3-x"])

@@ -50,7 +50,7 @@ class Declared:
     """A pipeline, as its DAGs declare it. A DAG that an older version has serialized lacks the later ones.
 
     `assign` are the partitions that it reads, by topic; None: all of its topics. `quarantine` is a table; None: it has none.
-    `max_records` is the limit of a run; None: it has none.
+    `max_records` is the limit of a run; None: it has none. `catch_up`: a run that leaves something behind starts the next one.
     """
 
     pipeline: str
@@ -64,6 +64,7 @@ class Declared:
     assign: Mapping[str, tuple[int, ...]] | None = None
     quarantine: str | None = None
     max_records: int | None = None
+    catch_up: bool = False
 
     @property
     def replay_dag(self) -> str:
@@ -85,6 +86,7 @@ class Declared:
             assign=pipeline.source.assign,
             quarantine=pipeline.quarantine_table,
             max_records=pipeline.limits.max_records,
+            catch_up=pipeline.catch_up,
         )
 
     @staticmethod

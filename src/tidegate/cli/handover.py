@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tidegate.cli.check import valid_pipelines
 from tidegate.cli.shared import (
     HERE,
     AsJson,
     Name,
     Project,
     err,
+    now_ms,
     open_remote,
     out,
+    platform_of,
     print_json,
     refuse_while_running,
     show_progress,
@@ -23,12 +27,12 @@ from tidegate.cli.shared import (
 )
 from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.errors import RequestError, TidegateError, some
+from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.model.ranges import offsets_to_json
-from tidegate.core.planning.evidence import read_evidence
-from tidegate.core.planning.handover import checkpoint_offsets, handed_over, remove, starting_offsets, table_offsets
+from tidegate.core.planning.handover import checkpoint_offsets, handed_over, remove, table_offsets
 from tidegate.core.planning.rename import saved_keys
-from tidegate.core.planning.topics import read_watermarks
+from tidegate.core.planning.run import Request, plan_batch
+from tidegate.pipelines import load_pipelines, pipelines_of
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote
@@ -61,6 +65,8 @@ def import_command(
     if table is not None:
         from tidegate.sinks.iceberg.history import last_offsets  # noqa: PLC0415
 
+        if (platform := platform_of(project)).is_up:
+            platform.use_catalog()
         if len(named := columns.split(",")) != 3:
             raise RequestError(f"--columns names three columns, not {columns!r}", fix="Write topic,partition,offset")
         offsets, where = table_offsets(last_offsets(table, named), this.source), f"by the last rows of {table}"
@@ -92,101 +98,94 @@ def export_command(
 ) -> None:
     """Print where a stream goes on after the last batch, as `startingOffsets` of Structured Streaming.
 
-    Pause the DAG first. Partitions that no batch has read begin at their earliest offset.
+    Wait until no run is active, and pause the DAG first. What stops the next run stops the command, too.
     """
     from tidegate.kafka.brokers import commit_offsets  # noqa: PLC0415
 
     this = the_pipeline(project, pipeline)
+    # whatever the next run may read, and however little
+    limits = replace(this.limits, min_records=None, max_delay_s=None)
     with open_remote(project) as remote:
         _refuse_active(remote, this.name, "the batch of a run is not committed yet")
-        cursor = handed_over(read_evidence(this, remote.store, remote.reader(this)))
-        log = read_watermarks(this.source, cursor, remote.brokers(this))
-        offsets = starting_offsets(cursor, log)
+        planned = plan_batch(
+            replace(this, limits=limits),
+            "export",
+            Request(),
+            store=remote.store,
+            brokers=remote.brokers(this),
+            sink=remote.reader(this),
+            now_ms=now_ms(),
+            save=False,
+        )
+        seq, offsets = handed_over(this.name, planned)
         if group is not None:
-            commit_offsets(remote.kafka(this), group, {tp: max(at, log.earliest[tp]) for tp, at in offsets.items()})
+            commit_offsets(remote.kafka(this), group, offsets)
     starting = offsets_to_json(offsets)
     if as_json:
-        print_json({"pipeline": this.name, "seq": cursor.seq, "startingOffsets": starting, "group": group})
+        print_json({"pipeline": this.name, "seq": seq, "startingOffsets": starting, "group": group})
         return
-    err.print(f"after batch {cursor.seq} of {this.name}{f'; group {group} is there now' if group else ''}:", markup=False)
+    err.print(f"after batch {seq} of {this.name}{f'; group {group} is there now' if group else ''}:", markup=False)
     out.print(json.dumps(starting), markup=False)
 
 
 @app.command("remove")
-def remove_command(
-    pipeline: Name,
-    project: Project = HERE,
-    *,
-    drop_table: Annotated[
-        bool, typer.Option("--drop-table", help="drop its table too, with its quarantine and the commits that are kept of it")
-    ] = False,
-    as_json: AsJson = False,
-) -> None:
+def remove_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
     """Remove what a pipeline has saved: its Variables, its pool and its consumer group. Its table stays.
 
-    Pause its DAG first, and delete its file afterwards: without the file, only its Variables are known. A removal that was
-    interrupted is finished by running it again.
+    Wait until no run is active, and pause its DAG first; delete its file afterwards: without the file, only its Variables are
+    known. A removal that was interrupted is finished by running it again.
     """
     try:
         this: Pipeline | None = the_pipeline(project, pipeline)
     except RequestError:
         this = None
-    beside = [each for each in valid_pipelines(project) if each.name != pipeline]
     with open_remote(project) as remote:
         _refuse_active(remote, pipeline, "a pipeline is removed only at rest", REPLAY_DAG, MAINTAIN_DAG)
+        dag = remote.api.dag(pipeline)
+        if this is None and dag is not None and not dag["is_stale"]:
+            raise RequestError(f"Airflow reads a file of {pipeline} elsewhere", fix="Name its project with --project")
         if this is None and not saved_keys(pipeline, remote.store):
             raise RequestError(f"there is no pipeline {pipeline}, and nothing is saved of it", fix="Correct the name")
-        tables = _tables(this, remote, beside) if drop_table and this is not None else ()
         with show_progress() as progress:
             saved = remove(pipeline, remote.store, lambda done, total: progress("removing Variables", done, total))
-            dropped = [table for table in tables if _dropped(table, progress)]
-        pool = this is not None and this.pool not in {each.pool for each in beside} and remote.api.delete_pool(this.pool)
-        group = this is not None and this.group is None and _removed_group(remote, this)
+        pool = this is not None and _only_pool(this, project) and _done("its pool", lambda: remote.api.delete_pool(this.pool))
+        group = this is not None and this.group is None and _done("its group", lambda: _delete_group(remote, this))
     if as_json:
-        print_json({"pipeline": pipeline, "saved": saved, "pool": pool, "group": group, "dropped": dropped})
+        print_json({"pipeline": pipeline, "saved": saved, "pool": pool, "group": group})
         return
     out.print(f"removed of {pipeline}: {saved} saved values{', its pool' if pool else ''}{', its group' if group else ''}")
-    for table in dropped:
-        out.print(f"dropped {table}", markup=False)
-    first = "" if this is None else f"Delete {pipeline}.yaml, then run "
-    out.print(f"{first or 'Run '}`airflow dags delete {pipeline}`, which removes its runs from Airflow", markup=False)
-    if this is not None and not drop_table:
-        stays = f"{this.sink.table} stays: with the file there, `tidegate ledger rebuild {pipeline}` lets it go on"
-        out.print(stays, markup=False)
+    first = "" if this is None else f"Delete {pipeline}.yaml. "
+    dags = f"{pipeline}, {pipeline}{REPLAY_DAG} and {pipeline}{MAINTAIN_DAG}"
+    out.print(f"{first}`airflow dags delete` removes the runs of a DAG: {dags}", markup=False)
+    if this is not None:
+        table = this.sink.table
+        out.print(f"{table} stays. With the file there, `tidegate ledger rebuild {pipeline}` goes on by it", markup=False)
 
 
-def _tables(this: Pipeline, remote: Remote, beside: list[Pipeline]) -> tuple[str, ...]:
-    """The tables that are dropped with the pipeline. Raises RequestError: they are not its alone."""
-    from tidegate.sinks.iceberg.summary import commits_table  # noqa: PLC0415
-
-    history = remote.reader(this).history(this.sink.table)
-    others = sorted((history.owners | history.loaders) - {this.name} | {p.name for p in beside if p.writes(this.sink.table)})
-    if others:
-        raise RequestError(f"{this.sink.table} is also a table of {some(others)}", fix="Remove without --drop-table")
-    return tuple(filter(None, (this.sink.table, this.quarantine_table, commits_table(this.sink.table))))
+def _only_pool(this: Pipeline, project: Path) -> bool:
+    """Whether its pool is named after its table, and no other file may name it."""
+    beside = [stated for file, stated in load_pipelines(pipelines_of(project)).items() if file.stem != this.name]
+    return this.sink.pool is None and all(isinstance(each, Pipeline) and each.pool != this.pool for each in beside)
 
 
-def _dropped(table: str, progress: Any) -> bool:
-    from tidegate.sinks.iceberg.catalog import purge  # noqa: PLC0415
-
-    progress(f"dropping {table}", 0, None)
-    return purge(table)
-
-
-def _removed_group(remote: Remote, this: Pipeline) -> bool:
+def _delete_group(remote: Remote, this: Pipeline) -> bool:
     from tidegate.kafka.brokers import delete_group  # noqa: PLC0415
 
+    return delete_group(remote.kafka(this), this.consumer_group)
+
+
+def _done(what: str, delete: Callable[[], bool]) -> bool:
     try:
-        return delete_group(remote.kafka(this), this.consumer_group)
-    except TidegateError as error:  # lag tools may show it for a while: Kafka removes a group whose offsets expire
-        err.print(f"group {this.consumer_group} stays: {error}", style="yellow", markup=False)
+        return delete()
+    except TidegateError as error:  # it does no harm, and Kafka itself removes a group whose offsets expire
+        err.print(f"{what} stays: {error}", style="yellow", markup=False)
         return False
 
 
 def _refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> None:
-    """Raises RequestError: the pipeline's DAG is not paused, or a run of it or of one of its `others` is active."""
+    """Raises RequestError: a run of the pipeline's DAG or of one of its `others` is active, or the DAG is not paused."""
+    for suffix in ("", *others):
+        refuse_while_running(remote, f"{pipeline}{suffix}", why)
     dag = remote.api.dag(pipeline)
     if dag is not None and not (dag["is_paused"] or dag["is_stale"]):
         raise RequestError(f"DAG {pipeline} is not paused: {why}", fix=f"Run `airflow dags pause {pipeline}`")
-    for suffix in ("", *others):
-        refuse_while_running(remote, f"{pipeline}{suffix}", why)

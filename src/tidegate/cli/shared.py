@@ -108,7 +108,7 @@ def refuse_while_running(remote: Remote, dag_id: str, why: str) -> None:
     if active:
         raise RequestError(
             f"{dag_id} is running ({', '.join(active)}): {why}",
-            fix="Pause the DAG, and wait for the run or mark it failed",
+            fix="Wait until it has ended, and pause the DAG then: Airflow starts no task of a run whose DAG is paused",
         )
 
 

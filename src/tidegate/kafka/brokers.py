@@ -235,8 +235,15 @@ class AdminBrokers:
                 fix="Stop them, wait until `kafka-consumer-groups.sh --describe --members` shows none, and clear the task",
                 group=group,
             )
-        asked = self._admin.client.list_consumer_group_offsets([ck.ConsumerGroupTopicPartitions(group)], **timeout)
+        # stable: not those of before a transaction whose end is on its way
+        asked = self._admin.client.list_consumer_group_offsets(
+            [ck.ConsumerGroupTopicPartitions(group)], require_stable=True, **timeout
+        )
         answered = self._admin.answer(asked[group], group).topic_partitions
+        for tp in answered:
+            if tp.error is not None:
+                is_moving = tp.error.code() in {*MOVING, ck.KafkaError.UNSTABLE_OFFSET_COMMIT}
+                raise no_leader(group) if is_moving else self._admin.meaning(tp.error, tp.topic)
         return {TopicPartition(tp.topic, tp.partition): int(tp.offset) for tp in answered if tp.offset >= 0}
 
     def _describe(self, topics: Iterable[str]) -> dict[str, Any]:
@@ -288,7 +295,7 @@ def commit_offsets(
             f"the first of {first.topic}-{first.partition}: {why}",
             fix="Stop its consumers, or choose a group that no consumer joins. The cursor is right, only the group is not"
             if error.code() in IN_USE
-            else "The cursor is right, only the group is not; the next commit writes it again",
+            else "The cursor is right, only the group is not; the next commit, or the same command, writes it again",
             group=group,
         )
 

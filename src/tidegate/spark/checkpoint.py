@@ -5,10 +5,14 @@ Spark's `OffsetSeqLog` is the folder `offsets`, its `CommitLog` the folder `comm
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 from tidegate.core.model.errors import RequestError
+
+HADOOPS = re.compile(r"^(s3[an]://)|^file:/+")
+"""Addresses as Hadoop writes them."""
 
 
 def read_checkpoint(location: str) -> tuple[int, int | None, str]:
@@ -24,12 +28,14 @@ def read_checkpoint(location: str) -> tuple[int, int | None, str]:
 
     files: Any
     try:
-        files, root = fs.FileSystem.from_uri(location if "://" in location else str(Path(location).absolute()))
+        where = HADOOPS.sub(lambda found: "s3://" if found[1] else "/", location)
+        files, root = fs.FileSystem.from_uri(where if "://" in where else str(Path(where).absolute()))
         planned = batches("offsets")
         last = max(batches("commits") & planned, default=None)
         if last is not None:
             text = files.open_input_stream(f"{root}/offsets/{last}").read().decode()
             return last, max(planned) if max(planned) > last else None, text
     except (OSError, ValueError) as error:
-        raise RequestError(f"{location} cannot be read: {error}", fix="Name the query's checkpointLocation") from error
+        fix = "Name the query's checkpointLocation: a folder here, s3://, gs://, abfs:// or hdfs://; or copy the folder"
+        raise RequestError(f"{location} cannot be read: {error}", fix=fix) from error
     raise RequestError(f"no batch of {location} is committed", fix="Name the checkpointLocation of a query that has run")

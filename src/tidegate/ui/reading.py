@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.plan import DRY_RUN, REPORT
 from tidegate.airflow.operators.tasks import WAITING, now_ms
-from tidegate.core.audit.lag import LagView, PartitionLag, measure_lag, total_lag
+from tidegate.core.audit.lag import LagView, PartitionLag, aged, measure_lag, total_lag
 from tidegate.core.audit.quarantine import QuarantineView, held_of, view_quarantine
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
@@ -109,7 +109,7 @@ class PageSource:
         plans, _ = self._plans.of(declared.pipeline, state.listing, most=SPARKLINE)
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
         if lag is not None and lag.value is not None:
-            behind |= {"lag": total_lag(lag.value), "lag_at_ms": lag.at_ms}
+            behind |= {"lag": aged(total_lag(lag.value), (now_ms() - lag.at_ms) / 1000), "lag_at_ms": lag.at_ms}
         return pipeline_row(
             state.cursor,
             ran,
@@ -268,7 +268,9 @@ class PageSource:
             from_ms=from_ms,
             until_ms=until_ms,
             points=sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets),
-            forecast=forecast(state.cursor, ran, interval_s=of.interval_s, lag=lag, max_records=of.max_records),
+            forecast=forecast(
+                state.cursor, ran, interval_s=of.interval_s, lag=lag, max_records=of.max_records, catch_up=of.catch_up
+            ),
             lag=lag,
             complete=complete,
             faults=tuple(state.faults),

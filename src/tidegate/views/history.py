@@ -127,15 +127,24 @@ class Forecast:
 
 
 def forecast(
-    cursor: Cursor, batches: Sequence[Point], *, interval_s: float | None, lag: int | None, max_records: int | None = None
+    cursor: Cursor,
+    batches: Sequence[Point],
+    *,
+    interval_s: float | None,
+    lag: int | None,
+    max_records: int | None = None,
+    catch_up: bool = False,
 ) -> Forecast:
     """What is to be expected of the next batches.
 
     `interval_s` is None where runs start when there is something to read; `lag`, what waits now, where it is not known;
-    `max_records`, the pipeline's limit of a run, where it has none.
+    `max_records`, the pipeline's limit of a run, where it has none. `catch_up`: a run that leaves something behind starts the
+    next one, so runs lie closer than the interval, and nothing is said of it.
     """
     bound, arrival = _least(_next_bound(cursor), max_records), _arrival(batches[-RECENT_BATCHES:])
     known = Forecast(next_bound=bound, interval_s=interval_s, arrival_per_s=arrival)
+    if catch_up:
+        return known
     try:
         fit = fit_cost(cursor.pace.timings[-RECENT_BATCHES:])
     except RequestError:  # none of them had records

@@ -30,6 +30,7 @@ SOON_S = 3600.0
 NOBODY_READS_S = 86_400.0
 """The same where no run will read them: somebody has to act first."""
 COMMAND = re.compile(r"`((?:tidegate|airflow) [^`]+)`")
+TO_FILL_IN = re.compile(r"\b[A-Z]{3,}\b")
 ACTIVE = ("running", "queued")
 RECEIVERS = "Instances of Tidegate receivers"
 SHORT_TASKS = 6
@@ -148,9 +149,14 @@ def active_run(runs: Sequence[Mapping[str, Any]]) -> ActiveRun | None:
 
 def _loses_in_s(row: PipelineRow) -> float | None:
     left = None if row.lag is None else row.lag.retention_left_s
-    stands_still = row.failure is not None or row.faults or row.file_error is not None or row.paused
-    soon = NOBODY_READS_S if stands_still else max(SOON_S, 2 * (row.interval_s or 0))
-    return left if left is not None and left < soon else None
+    if row.lag is None or left is None:
+        return None
+    if row.failure is not None or row.faults or row.file_error is not None or row.paused:
+        return left if left < NOBODY_READS_S else None
+    interval_s = row.interval_s or 0
+    # a topic may keep its records for less than an hour, and each run read them in time
+    is_behind = (row.lag.seconds_behind or 0) >= 2 * interval_s or left < interval_s
+    return left if is_behind and left < max(SOON_S, 2 * interval_s) else None
 
 
 def _trouble(row: PipelineRow) -> Trouble | None:
@@ -170,7 +176,11 @@ def _said(row: PipelineRow) -> tuple[str, str | None]:
     """One sentence on what keeps a pipeline from going on, and the command that continues it, which the sentence may name."""
     says, command = next(_reasons(row), ("", None))
     named = COMMAND.search(says)
-    return says, named[1] if named else command
+    if named is None:
+        return says, command
+    # one of several ways, or one to be completed, is for somebody who has read the sentence
+    is_choice = " or " in says[: named.start()].rpartition(". ")[2] or TO_FILL_IN.search(named[1])
+    return says, None if is_choice else named[1]
 
 
 def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
@@ -178,16 +188,19 @@ def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
     name = shlex.quote(row.pipeline)
     for fault in (*row.faults, *filter(None, [row.file_error])):
         yield fault, "tidegate check"
-    if row.failure is not None:
-        yield row.failure.why, f"airflow dags trigger {name}"
-    if row.paused:
-        yield "Its DAG is paused.", f"airflow dags unpause {name}"
     if row.waiting is not None:
         yield f"{row.waiting}.", None
+    unpause = f"airflow dags unpause {name}"
+    if row.failure is not None and row.paused:
+        yield f"{row.failure.why} Its DAG is paused.", unpause
+    if row.failure is not None:
+        yield row.failure.why, f"airflow dags trigger {name}" if row.run is None else None
+    if row.paused:
+        yield "Its DAG is paused.", unpause
     if row.lag is not None and row.lag.open_transaction is not None:
         yield f"{row.lag.open_transaction}.", None
     if row.trouble == "losing":
-        yield "Runs do not read them in time.", f"tidegate plan {name}"
+        yield "Unread records expire before runs read them.", f"tidegate plan {name}"
     if row.trouble == "late" and row.last is not None and row.interval_s is not None:
         yield (
             f"The last run took {row.last.run_ms / 1000:.0f} s; one starts each {row.interval_s:g} s.",

@@ -9,7 +9,7 @@ first record on. A topic that the cursor does not know yet is not counted: the n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tidegate.core.model.errors import CursorBeyondLog, PartitionsDeleted, some
 from tidegate.core.model.ranges import TopicPartition
@@ -75,6 +75,12 @@ def total_lag(lags: Sequence[PartitionLag]) -> TotalLag:
         open_s=open_s,
         open_transaction=sentence(held_back, open_s),
     )
+
+
+def aged(lag: TotalLag, seconds: float) -> TotalLag:
+    """A lag that was measured some time ago: what is unread expires all the same."""
+    left = lag.retention_left_s
+    return replace(lag, retention_left_s=None if left is None else max(0.0, left - seconds))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,17 +12,13 @@ from collections.abc import Callable, Mapping
 from tidegate.core.config.pipeline import Source
 from tidegate.core.model.errors import RequestError, TidegateError, some
 from tidegate.core.model.ranges import TopicPartition, offsets_from_json
-from tidegate.core.model.watermarks import Watermarks
-from tidegate.core.planning.evidence import Evidence
+from tidegate.core.planning.plan import Skip
 from tidegate.core.planning.rename import saved_keys
-from tidegate.core.planning.trust import caught_up
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.planning.run import Planned
 from tidegate.core.state.ports import StateStore
 
 VERSION = "v1"
 """Of the offset log: Spark writes no other where sources have no names."""
-EARLIEST = -2
-"""Kafka's and Spark's number for the earliest offset."""
 
 
 def checkpoint_offsets(text: str, source: Source) -> dict[TopicPartition, int]:
@@ -63,29 +59,23 @@ def table_offsets(last: Mapping[TopicPartition, int], source: Source) -> dict[To
     return _read_of({tp: offset + 1 for tp, offset in last.items()}, source, "the table's writer")
 
 
-def handed_over(evidence: Evidence) -> Cursor:
-    """The cursor that a stream may go on from.
+def handed_over(pipeline: str, planned: Planned | Skip) -> tuple[int, dict[TopicPartition, int]]:
+    """The last batch of a pipeline, and where a stream goes on after it: by what a run would read next, if it were not saved.
 
     Raises RequestError: nothing is committed yet, or a batch is planned and not committed, so its rows may be in the table.
-    StateError: what is saved cannot be believed.
     """
-    cursor = caught_up(evidence)
-    if not cursor.seq:
+    cursor = planned.cursor
+    if isinstance(planned, Planned) and planned.origin != "planned":
         raise RequestError(
-            f"{cursor.pipeline} has committed nothing yet", fix="Let the stream begin where the file's `start` says"
+            f"batch {planned.saved.load.seq} of {pipeline} is planned by run {planned.saved.why.adopted_from}, and not "
+            "committed: its rows may be in the table",
+            fix="Unpause the DAG until a run has loaded it, then pause it again",
         )
-    if pending := evidence.ranges_of(cursor.seq + 1):
-        raise RequestError(
-            f"batch {pending[0].load.seq} of {cursor.pipeline} is planned by run {pending[0].load.run_id}, and not committed: "
-            "its rows may be in the table",
-            fix="Clear the tasks that failed, and wait until the run has succeeded",
-        )
-    return cursor
-
-
-def starting_offsets(cursor: Cursor, log: Watermarks) -> dict[TopicPartition, int]:
-    """What Spark's `startingOffsets` has to be for the partitions of the log: it takes all of a topic, or none."""
-    return {tp: cursor.at.offsets.get(tp, EARLIEST) for tp in sorted(log.latest)}
+    if cursor is None or not cursor.seq:
+        raise RequestError(f"{pipeline} has committed nothing yet", fix="Let the stream begin where the file's `start` says")
+    ranges, retired = (planned.saved.load.ranges, planned.saved.retired) if isinstance(planned, Planned) else ((), ())
+    offsets = {**cursor.at.offsets, **{r.topic_partition: r.from_offset for r in ranges}}
+    return cursor.seq, {tp: at for tp, at in sorted(offsets.items()) if tp not in retired}
 
 
 def remove(pipeline: str, store: StateStore, progress: Callable[[int, int], object] = max) -> int:

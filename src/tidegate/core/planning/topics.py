@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -9,7 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from tidegate.core.config.pipeline import Pipeline, Source
 from tidegate.core.config.values import StartGroup, StartOffsets
 from tidegate.core.model.errors import RequestError, TopicNotFound, WatermarksUnstable
-from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, offsets_to_json
 from tidegate.core.model.watermarks import Watermarks, check_same_topics, other_topics
 from tidegate.core.planning.plan import Beginning, RangePolicy
 from tidegate.core.planning.trust import KEEP_ROWS, ids_of
@@ -132,20 +133,27 @@ def _start(source: Source, cursor: Cursor, watermarks: Watermarks, brokers: Brok
                 f"group {start.group} has committed no offset of {source}",
                 fix="Correct source.start.group: `kafka-consumer-groups.sh --list` names the groups",
             )
-        for tp, at in of_group.items():
-            if not watermarks.earliest[tp] <= at <= watermarks.latest[tp]:
-                raise RequestError(
-                    f"group {start.group} is at offset {at} of {tp}, whose log holds {watermarks.earliest[tp]} to "
-                    f"{watermarks.latest[tp]}",
-                    fix="Nothing was planned. To begin elsewhere, write source.start as "
-                    f'{{offsets: {{{tp.topic}: {{"{tp.partition}": {watermarks.earliest[tp]}}}}}}}, with all partitions',
-                )
+        _check_group(start.group, of_group, watermarks)
         return Beginning(of_group, "group", frozenset(begin))
     resolved = {tp: watermarks.latest[tp] for tp in begin}
     for tp, offset in brokers.offsets_at(dict.fromkeys(begin, start.timestamp_ms)).items():
         if offset is not None:  # a record that came between the two answers lies beyond the log end that was read first
             resolved[tp] = min(offset, resolved[tp])
     return Beginning(resolved, "timestamp", frozenset(begin))
+
+
+def _check_group(group: str, committed: Mapping[TopicPartition, int], log: Watermarks) -> None:
+    """A group is where the log can be read. Raises RequestError: it is not."""
+    held = {tp: min(max(at, log.earliest[tp]), log.latest[tp]) for tp, at in committed.items()}
+    for tp, at in committed.items():
+        if held[tp] == at:
+            continue
+        if log.latest[tp] < at <= log.latest[tp] + log.held_back.get(tp, 0):
+            says, fix = "behind which a transaction is open", "Wait until it has ended, and clear the task"
+        else:
+            says = f"whose log holds {log.earliest[tp]} to {log.latest[tp]}"
+            fix = f"To begin with what it holds, write source.start as {json.dumps({'offsets': offsets_to_json(held)})}"
+        raise RequestError(f"group {group} is at offset {at} of {tp}, {says}", fix=f"Nothing was planned. {fix}")
 
 
 def watermarks_of(pipeline: Pipeline, saved: SavedRange, brokers: Brokers) -> Watermarks:
