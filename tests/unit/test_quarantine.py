@@ -28,11 +28,12 @@ from tidegate.core.state.rejection import COLUMNS, Rejection, check_quarantine
 from tidegate.pipelines import load_pipeline
 from tidegate.sinks.iceberg.summary import quarantine_of
 from tidegate.spark.quarantine import Rejected
-from tidegate.testing.fakes import FakeReader, MemoryStore
+from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+TP = TopicPartition("t", 0)
 FILE: dict[str, Any] = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "lake.a.b"}}
 
 
@@ -59,7 +60,7 @@ def test_a_record_counts_where_the_load_that_set_it_aside_is_what_the_table_hold
 def test_below_the_cursor_a_record_of_an_expired_receipt_counts_once() -> None:
     """Somebody has expired the snapshots of all loads but one; no load sets aside what is beyond, or twice."""
     there = [rejected(2, "x"), rejected(2, "y"), rejected(11, "x"), rejected(12, "b"), rejected(25, "x"), rejected(31, "x")]
-    found = judge_quarantine(there, [receipt(2, "b", (10, 20))], {TopicPartition("t", 0): 30})
+    found = judge_quarantine(there, [receipt(2, "b", (10, 20))], {TP: 30})
     assert ([one.offset for one in found.rejected], found.left) == ([2, 12, 25], 3)
     none = judge_quarantine([rejected(2, partition=1)], [], {TopicPartition("t", 1): 3})
     assert (none.records, none.left) == (1, 0)
@@ -69,29 +70,25 @@ def test_what_the_log_does_not_hold_cannot_be_replayed() -> None:
     """Its offsets have expired, or mean records of a topic that was created again, or its partition is gone."""
     receipts = [receipt(1, "a", (0, 10)), receipt(2, "b", (0, 10), partition=1)]
     there = [rejected(3), rejected(4), rejected(6), rejected(5, "b", partition=1)]
-    tp = TopicPartition("t", 0)
-    found = judge_quarantine(there, receipts, log=Watermarks({tp: 4}, {tp: 20}))
+    found = judge_quarantine(there, receipts, log=Watermarks({TP: 4}, {TP: 20}))
     assert (found.records, found.gone, found.ranges) == (4, 2, (OffsetRange("t", 0, 4, 7),))
     of_former = [replace(r, write=replace(r.write, load=replace(r.load, topic_ids={"t": "old"}))) for r in receipts]
-    found = judge_quarantine(there, of_former, log=Watermarks({tp: 0}, {tp: 20}, {"t": "new"}))
+    found = judge_quarantine(there, of_former, log=Watermarks({TP: 0}, {TP: 20}, {"t": "new"}))
     assert (found.records, found.gone, found.ranges) == (4, 4, ())
 
 
 def test_reasons_come_by_their_number_with_the_first_and_the_last_record() -> None:
     of = {0: "x", 1: "y", 2: "y", 8: "y"}
     found = judge_quarantine([rejected(n, reason=reason) for n, reason in of.items()], [receipt(1, "a", (0, 10))])
-    assert [(each.reason, each.records, each.first.offset, each.last.offset) for each in found.reasons] == [
-        ("y", 3, 1, 8),
-        ("x", 1, 0, 0),
-    ]
+    told = [(each.reason, each.records, each.first.offset, each.last.offset) for each in found.reasons]
+    assert told == [("y", 3, 1, 8), ("x", 1, 0, 0)]
 
 
 def test_rows_and_rejected_records_are_counted_together_against_a_receipt() -> None:
     """`verify` finds a record that is in neither, and one that is in both."""
-    receipts, tp = [receipt(1, "a", (0, 10), aside=3)], TopicPartition("t", 0)
-    marks = Watermarks({tp: 0}, {tp: 10})
+    receipts, marks = [receipt(1, "a", (0, 10), aside=3)], Watermarks({TP: 0}, {TP: 10})
     rows = {"all": [*range(10)], "lost": [*range(9)], "doubled": [*range(10), 4]}
-    verified = {name: verify(marks, {tp: range(10)}, {tp: sorted(of)}, receipts) for name, of in rows.items()}
+    verified = {name: verify(marks, {TP: range(10)}, {TP: sorted(of)}, receipts) for name, of in rows.items()}
     assert {name: found.holds for name, found in verified.items()} == {"all": True, "lost": False, "doubled": False}
 
 
@@ -195,19 +192,13 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     (folder / "p.yaml").write_text(text.replace("lake.a.b", "lake.a.c") + "quarantine: {}\n")
     there = {rejected(3): b"\x1b\xff" + b"x" * 300, rejected(7, reason="[red]\x1b[31m"): None, rejected(8, attempt="gone"): b""}
     sink = FakeReader(found=[receipt(1, "a", (0, 10))], rejected=there)
-    earliest = {TopicPartition("t", 0): 0}
-    brokers = SimpleNamespace(
-        match_topics=lambda _: ["t"], watermarks=lambda *_, **__: Watermarks(earliest, {TopicPartition("t", 0): 20})
-    )
+    brokers = FakeBrokers(latest={TP: 20})
     remote = SimpleNamespace(reader=lambda _: sink, brokers=lambda _: brokers, store=MemoryStore())
     monkeypatch.setattr(quarantine, "open_remote", lambda _: nullcontext(remote))
 
     def run(*arguments: str) -> str:
-        return (
-            CliRunner()
-            .invoke(commands(), ["quarantine", *arguments, "--project", str(tmp_path)], catch_exceptions=False)
-            .stdout
-        )
+        asked = ["quarantine", *arguments, "--project", str(tmp_path)]
+        return CliRunner().invoke(commands(), asked, catch_exceptions=False).stdout
 
     said = json.loads(run("p", "--json"))
     assert (said["table"], said["records"], said["left"]) == ("lake.a.c_quarantine", 2, 1)
@@ -217,7 +208,7 @@ def test_the_command_shows_reasons_samples_and_the_replay(tmp_path: Path, monkey
     assert "2 records are in lake.a.c_quarantine" in shown
     assert "[red]" in shown
     assert "\x1b" not in shown
-    earliest[TopicPartition("t", 0)] = 5
+    brokers.earliest[TP] = 5
     assert "1 of them are not in the log any more" in run("p")
     assert json.loads(run("p", "--json"))["replay"] == "tidegate replay p --from t:0:7 --until t:0:8"
     there.clear()

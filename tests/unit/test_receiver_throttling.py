@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 from unittest import mock
 
@@ -20,6 +21,7 @@ from tidegate_receivers.runtime.intake import Intake
 from tidegate_receivers.runtime.sources import HttpSource, SocketSource, TcpServerSource
 
 SOON = Block(0.001)
+NUMBERS = [b"%d" % n for n in range(50)]
 CREDIT: dict[str, Any] = {"block": SOON, "backpressure": ReceiverBackpressure("credit", max_backlog=10, safe_rate=0)}
 
 
@@ -40,16 +42,12 @@ async def some_looks(pipeline: MemoryDownstream) -> None:
     await until(lambda: pipeline.asked > enough)
 
 
-def numbers(count: int) -> list[bytes]:
-    return [b"%d" % n for n in range(count)]
-
-
 async def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_room_for() -> None:
     """One call of `store` waits in the middle; order is kept, and what is loaded makes room for as many."""
     sender = MemorySender()
     pipeline, source = behind(sender), Scripted()
     async with served(source, sender=sender, lease=a_lease(**CREDIT), downstream=pipeline) as running:
-        storing = asyncio.create_task(source.store(numbers(35)))
+        storing = asyncio.create_task(source.store(NUMBERS[:35]))
         for loaded in (0, 10, 17, 25):
             pipeline.loaded = loaded
             await until(lambda: len(sender.log) == min(35, pipeline.loaded + 10))
@@ -57,7 +55,7 @@ async def test_under_credit_a_source_lands_as_many_records_as_the_pipeline_has_r
             assert len(sender.log) == min(35, loaded + 10)
         await (await storing)
         report = await running.ended()
-    assert texts(sender) == numbers(35)
+    assert texts(sender) == NUMBERS[:35]
     assert (report.records, report.undelivered, report.last_error) == (35, 0, None)
     assert report.throttled_s > 0
 
@@ -93,7 +91,7 @@ async def test_http_holds_a_request_until_there_is_room_and_answers_429_when_tha
     sender = MemorySender()
     pipeline, source = behind(sender), HttpSource(answer_s=0.2)
     async with served(source, sender=sender, lease=a_lease(**CREDIT), downstream=pipeline):
-        many = b"[%s]" % b",".join(numbers(12))  # a request is landed as a whole
+        many = b"[%s]" % b",".join(NUMBERS[:12])  # a request is landed as a whole
         assert (await post(source.listening_on, many)).startswith(b"202")
         await until(lambda: source.intake.throttle.room(time.monotonic()) <= 0)
         refused = await post(source.listening_on, b"1")
@@ -109,10 +107,9 @@ async def test_http_holds_a_request_until_there_is_room_and_answers_429_when_tha
 
 
 async def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_next_one() -> None:
-    sender = MemorySender()
     source = HttpSource(answer_s=60)
     lease = a_lease(backpressure=ReceiverBackpressure("credit", safe_rate=0))
-    async with served(source, sender=sender, lease=lease) as running:
+    async with served(source, sender=MemorySender(), lease=lease) as running:
         waiting = asyncio.create_task(post(source.listening_on, b"1"))
         await until(lambda: source.intake.counts.throttled_s == 0 and source._peers)
         await running.ended()
@@ -121,13 +118,12 @@ async def test_a_request_that_waits_for_room_when_the_lease_ends_is_sent_to_the_
 
 async def test_an_instance_that_cannot_ask_says_so_and_goes_on_at_its_safe_rate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "STATUS_S", 0.001)
-
     sender = MemorySender()
     pipeline, source = behind(sender, away=True), Scripted()
     lease = a_lease(block=SOON, backpressure=ReceiverBackpressure("credit", max_backlog=10, safe_rate=1e6))
     async with served(source, sender=sender, lease=lease, downstream=pipeline) as running:
         assert await running.until_told("away") == "r[0]: away"
-        await (await source.store(numbers(50)))
+        await (await source.store(NUMBERS))
         await until(lambda: running.shown[-1].report.records == 50)
         last = running.shown[-1]
         assert (last.state, last.buffer, last.rate, last.room, last.lag, last.deaf) == (State.STARTED, 0, 1e6, None, None, True)
@@ -173,43 +169,21 @@ def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPa
         return Heard(lag=0)
 
     async def lease() -> None:
-        async with served(Scripted(), sender=MemorySender(), downstream=hangs) as running:
+        async with served(Scripted(), sender=MemorySender(), downstream=hangs):
             await until(asked.is_set)
-            await running.ended()
 
     asyncio.run(lease())
     assert not ended.is_set()
     answers.set()
 
 
-@pytest.mark.parametrize(
-    ("heard", "takes"),
-    [(Heard(lag=5, rate=1e6, buffers={"a": (0.95, 0.0)}), False), (Heard(lag=9), False), (Heard(lag=5, rate=1e6), True)],
-)
-async def test_under_watermark_all_stop_while_one_is_full(heard: Heard, *, takes: bool) -> None:
-    sender, source = MemorySender(), Scripted()
-    lease = a_lease(block=SOON, backpressure=ReceiverBackpressure("watermark", max_backlog=10, safe_rate=0))
-    async with served(source, sender=sender, lease=lease, downstream=lambda: heard):
-        await until(lambda: source.intake.throttle.heard)
-        storing = asyncio.create_task(source.store(numbers(3)))
-        await asyncio.wait({storing}, timeout=30 if takes else 0.05)
-        assert storing.done() == takes
-        await storing.result() if takes else storing.cancel()
-    assert len(sender.log) == (3 if takes else 0)
-
-
 SILENCE_S = 30.0
 
 
-class Clock:
+def clock(looks: int) -> Callable[[], float]:
     """Stands still just before the silence is over, until it was looked at so often; then it is over."""
-
-    def __init__(self, looks: int) -> None:
-        self.looks = looks
-
-    def __call__(self) -> float:
-        self.looks -= 1
-        return SILENCE_S - 0.001 if self.looks >= 0 else SILENCE_S + 0.001
+    left = iter(range(looks))
+    return lambda: SILENCE_S + (0.001 if next(left, None) is None else -0.001)
 
 
 def instance(backpressure: ReceiverBackpressure, monkeypatch: pytest.MonkeyPatch) -> Intake:
@@ -225,7 +199,7 @@ def instance(backpressure: ReceiverBackpressure, monkeypatch: pytest.MonkeyPatch
 async def test_records_wait_where_the_safe_rate_is_0(looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At whichever look at the clock the silence is over, the call waits or stores; it does not fail."""
     found = instance(ReceiverBackpressure("rate", safe_rate=0, silence=SILENCE_S), monkeypatch)
-    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    monkeypatch.setattr(intake, "_now_s", clock(looks))
     storing = asyncio.create_task(found.store([b"a", b"b"]))
     for _ in range(5):
         await asyncio.sleep(0)
@@ -241,9 +215,9 @@ async def test_no_turn_is_reserved_that_is_far_away(looks: int, monkeypatch: pyt
     monkeypatch.setattr(Intake, "_throttle", slept := mock.AsyncMock())
     monkeypatch.setattr(intake, "_now_s", lambda: SILENCE_S - 0.001)
     await found.store([b"x"] * 600)
-    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    monkeypatch.setattr(intake, "_now_s", clock(looks))
     await found.pace(1)
-    monkeypatch.setattr(intake, "_now_s", Clock(looks))
+    monkeypatch.setattr(intake, "_now_s", clock(looks))
     storing = asyncio.create_task(found.store([b"a"]))
     for _ in range(5):
         await asyncio.sleep(0)
