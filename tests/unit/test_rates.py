@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
-from tidegate.core.rates.advice import Advice, Resources, executors_for, full_batch, least_interval, pieces_for
+from tidegate.core.rates.advice import Advice, executors_for, full_batch, least_interval, pieces_for
 from tidegate.core.rates.cost import Fit, arrival_rate, fit_cost
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
@@ -208,12 +208,11 @@ def test_noise_moves_the_fit_by_little(noise: float) -> None:
     [
         [(1e6, 11)],
         [(1e6, 11)] * 30,
-        [(1e6, 11), (1.1e6, 12), (1.05e6, 11.5)],
-        [(1e6, 11), (2e6, 26), (3e6, 21)],
-        [(100, 0.001), (200, 3e7 - 4), (300, 3e7 - 4)],
-        [(1e9, 0.001), (1, 3e7 - 4), (2, 3e7 - 4)],
+        [(1e6, 11), (1.1e6, 12), (1.05e6, 11.5)],  # alike
+        [(1e6, 11), (2e6, 26), (3e6, 21)],  # contradicting
+        [(100, 0.001), (200, 3e7 - 4), (300, 3e7 - 4)],  # a slow server
+        [(1e9, 0.001), (1, 3e7 - 4), (2, 3e7 - 4)],  # one that outweighs all
     ],
-    ids=["one", "equal", "alike", "contradicting", "a slow server", "one that outweighs all"],
 )
 def test_sizes_that_do_not_tell_a_from_b_leave_the_overhead_outside_the_job(sizes: list[tuple[float, float]]) -> None:
     """What the runs spent outside their Spark jobs is the least that it can be; the fit says so."""
@@ -252,27 +251,21 @@ def test_batches_that_measured_nothing_or_are_old_are_left_out() -> None:
     old = [batch(n, 100 + n / 1000, k) for k, n in enumerate(range(1000, 2000), 1)]
     assert fit_cost([*nothing, *batches(20)]) == fit_cost(batches(20))
     assert fit_cost([*old, *batches(100)]) == fit_cost(batches(100))
-    for timings in ([], nothing):
-        with pytest.raises(RequestError, match="no batch with records whose time was measured"):
-            fit_cost(timings)
+    with pytest.raises(RequestError, match="no batch with records whose time was measured"):
+        fit_cost(nothing)
 
 
 def test_the_arrival_rate_is_what_arrived_between_two_batches_that_took_all() -> None:
     """A batch at its bound does not tell how much waited."""
     timings = [batch(600, 10, 1), batch(1000, 10, 2, bound=1000), batch(200, 10, 3, bound=1000), batch(1000, 10, 4, bound=1000)]
     assert arrival_rate(timings) == pytest.approx(1200 / 120)
-    assert arrival_rate(timings[:2]) is None
-    assert arrival_rate([]) is None
-    assert arrival_rate([timings[0], timings[0]]) is None
+    assert [arrival_rate(some) for some in (timings[:2], [], [timings[0], timings[0]])] == [None] * 3
 
 
 T = 60.0
-overheads = st.floats(0.01, 100)
-records_cost = st.floats(1e-8, 1e-2)
-utilizations = st.floats(0.1, 1)
 
 
-@given(overheads, records_cost, utilizations, st.floats(0, 0.99))
+@given(a=st.floats(0.01, 100), b=st.floats(1e-8, 1e-2), rho=st.floats(0.1, 1), load=st.floats(0, 0.99))
 def test_at_the_least_interval_a_run_takes_just_its_share(a: float, b: float, rho: float, load: float) -> None:
     """T_min = a / (rho - b * rate), whose run of rate * T_min records takes rho * T_min; none from b * rate = rho on."""
     rate = load * rho / b
@@ -283,9 +276,7 @@ def test_at_the_least_interval_a_run_takes_just_its_share(a: float, b: float, rh
 
 
 def test_a_full_batch_takes_its_share_of_the_interval() -> None:
-    assert full_batch(A, B, interval_s=T, utilization=0.9) == 4_900_000
-    assert full_batch(54, B, interval_s=T, utilization=0.9) == 0
-    assert full_batch(100, B, interval_s=T, utilization=0.9) == 0
+    assert [full_batch(a, B, interval_s=T, utilization=0.9) for a in (A, 54, 100)] == [4_900_000, 0, 0]
     assert full_batch(0, 1e-12, interval_s=1e7, utilization=1) < 2**63
 
 
@@ -342,11 +333,6 @@ def test_advice_refuses_nonsense_by_name(wrong: dict[str, Any]) -> None:
     assert refused.value.fix
 
 
-def executors(records: int, *, records_s: float = 10.0, last: int | None = None) -> Resources:
-    """Records of 40 core seconds a million, and from 2 to 10 executors of 4 cores."""
-    return executors_for(records, 4e-5, records_s=records_s, last=last, least=2, most=10, cores=4)
-
-
 @pytest.mark.parametrize(
     ("records", "records_s", "last", "count", "reason"),
     [
@@ -367,7 +353,8 @@ def executors(records: int, *, records_s: float = 10.0, last: int | None = None)
 def test_executors_grow_at_once_and_shrink_by_one_a_run(
     records: int, records_s: float, last: int | None, count: int, reason: str
 ) -> None:
-    found = executors(records, records_s=records_s, last=last)
+    """Here of 40 core seconds a million records, and from 2 to 10 executors of 4 cores."""
+    found = executors_for(records, 4e-5, records_s=records_s, last=last, least=2, most=10, cores=4)
     assert (found.executors, found.cores) == (count, 4)
     assert found.reason.endswith(reason)
 

@@ -109,7 +109,6 @@ def test_settings_win_over_the_utilization_of_the_comparison() -> None:
 @pytest.mark.parametrize(
     ("text", "settings"),
     [
-        ("target", {"policy": "target"}),
         ("pid, min_rate=10,proportional=0.8", {"policy": "pid", "min_rate": 10, "proportional": 0.8}),
         ("static,max_records=1e6", {"policy": "static", "max_records": 1_000_000}),
         ("unlimited", {"policy": "unlimited"}),
@@ -117,15 +116,13 @@ def test_settings_win_over_the_utilization_of_the_comparison() -> None:
 )
 def test_a_policy_is_written_with_its_settings(text: str, settings: dict[str, Any]) -> None:
     """Numbers without a fraction are whole."""
-    parsed = parse_policy(text)
-    assert parsed == settings
-    assert [type(value) for value in parsed.values()] == [type(value) for value in settings.values()]
+    assert repr(parse_policy(text)) == repr(settings)
 
 
 def test_a_trace_is_told_in_few_figures() -> None:
     """Skipped time is that of runs that were due while another one ran, or in an outage; an idle run is none."""
     batches = [batch(60, 10, 100), batch(120, 100, 100, lag=300), batch(220, 10, 100, lag=250), batch(280, 20, 150)]
-    batches += [batch(340, 5, 10)]
+    batches.append(batch(340, 5, 10))
     skipped = [Skipped(180, "the run before", 200), Skipped(400, "nothing to read", 0), Skipped(460, "outage", 700)]
     told = summarize(Trace(batches, skipped), T)
     assert (told.batches, told.records, told.overlong, told.longest_run_s) == (5, 460, 1, 100)
@@ -147,14 +144,13 @@ HISTORY = [timing(1_000_000 + 500_000 * (k % 3), k) for k in range(1, 10)]
 
 
 def model(**given: Any) -> Model:
-    return model_of(HISTORY, interval_s=T, **given)
+    return model_of(**{"timings": HISTORY, "interval_s": T, **given})
 
 
 def test_a_model_comes_from_the_history() -> None:
     found = model()
     assert [found.a, found.b] == pytest.approx([5, B], rel=0.01)
-    assert found.arrival_rate == pytest.approx(25_000)
-    assert found.arrival_source == "history"
+    assert (found.arrival_rate, found.arrival_source) == (pytest.approx(25_000), "history")
     assert found.fit is not None
     assert found.fit.separate
     given = model(a=7.0, b=2e-5, rate=0.0)
@@ -220,10 +216,6 @@ def plant_of(**changes: Any) -> Plant:
     return Plant(**{"interval_s": 10, "overhead_s": 1.0, "record_s": 0.1, "arrivals": 1.0, **changes})
 
 
-def modelled(**changes: Any) -> Model:
-    return model_of(**{"timings": HISTORY, "interval_s": T, **changes})
-
-
 @pytest.mark.parametrize(
     ("made", "message"),
     [
@@ -260,8 +252,8 @@ def modelled(**changes: Any) -> Model:
         *((partial(plant_of, **{name: -1}), NAMED) for name in ("interval_s", "backlog", "partitions", "overhead_s", "noise")),
         *((partial(plant_of, **{name: math.nan}), NAMED) for name in ("noise", "record_s", "arrivals")),
         *((partial(plant_of, partitions=many), NAMED) for many in (0, 10_001)),
-        *((partial(modelled, **{name: 0}), NAMED) for name in ("utilization", "interval_s")),
-        *((partial(modelled, **wrong), NAMED) for wrong in ({"a": -1}, {"a": 1, "b": 0}, {"rate": math.nan}, NOTHING_KNOWN)),
+        *((partial(model, **{name: 0}), NAMED) for name in ("utilization", "interval_s")),
+        *((partial(model, **wrong), NAMED) for wrong in ({"a": -1}, {"a": 1, "b": 0}, {"rate": math.nan}, NOTHING_KNOWN)),
         *((partial(policy_at, {"policy": name, "gain": 1}, PLANT, 0.9), "no setting gain") for name in ("unlimited", "static")),
         (partial(policy_at, {"policy": "static"}, plant_of(overhead_s=10.0), 0.9), "static: an empty run takes 10 s"),
         (partial(policy_at, {"policy": "static"}, PLANT, 1.5), "utilization"),
@@ -287,10 +279,7 @@ def test_a_number_in_steps_holds_until_the_next_one_and_is_multiplied_during_a_t
 def test_every_record_is_loaded_once_and_costs_what_the_model_says() -> None:
     """A run without lag is skipped, and what a bound leaves waits. The log ends at the last offset."""
     batches = Plant(10, 1.0, record_s=0.1, arrivals=Steps([(0, 3.0), (20, 0.0)])).run(UNBOUNDED, 100).batches
-    assert [(b.due_s, b.started_s, b.records, b.bound, b.lag) for b in batches] == [
-        (10, 10, 30, None, 30),
-        (20, 20, 30, None, 30),
-    ]
+    assert [(b.due_s, b.started_s, b.records, b.bound, b.lag) for b in batches] == [(at, at, 30, None, 30) for at in (10, 20)]
     assert [b.run_s for b in batches] == pytest.approx([4.0, 4.0])
     bounded = Plant(10, 1.0, record_s=0.1, arrivals=0.0, backlog=25).run(TEN, 100).batches
     assert [(b.records, b.lag) for b in bounded] == [(10, 25), (10, 15), (5, 5)]
@@ -316,12 +305,8 @@ DRY, LATER = "nothing to read", "the run before"
         (25.0, 1.0, [], 60, [(10, 10, 35), (30, 35, 60)], [(20, LATER, 10), (40, LATER, 20), (50, LATER, 30)]),
         (1e9, 1.0, [], 60, [(10, 10, 1e9 + 10)], [(due, LATER, due - 10) for due in (20, 30, 40, 50)]),
         (
-            12.0,
-            Steps([(0, 0.0), (10, 1.0)]),
-            [(45, 55)],
-            60,
-            [(20, 20, 32), (30, 32, 44), (40, 44, 66)],
-            [(10, DRY, 0), (50, LATER, 10)],
+            *(12.0, Steps([(0, 0.0), (10, 1.0)]), [(45, 55)], 60),
+            *([(20, 20, 32), (30, 32, 44), (40, 44, 66)], [(10, DRY, 0), (50, LATER, 10)]),
         ),
         # what an outage has left of the run that meets it is done after it
         (
