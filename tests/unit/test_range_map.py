@@ -46,9 +46,8 @@ def entry(
     """A batch; each range is partition, from and until."""
     write = write_of("p", seq, f"run {seq}", (*(OffsetRange("t", *r) for r in ranges), *more), "v1", **load)
     saved = None if planned_ms is None else SavedRange(load=write.load, planned_at_ms=planned_ms)
-    return Entry(
-        seq=seq, state=state, saved=saved, receipts=() if loaded_ms is None else (Receipt(write, 1, loaded_ms, rows=rows),)
-    )
+    receipts = () if loaded_ms is None else (Receipt(write, 1, loaded_ms, rows=rows),)
+    return Entry(seq=seq, state=state, saved=saved, receipts=receipts)
 
 
 def a_map(
@@ -67,10 +66,8 @@ def blocks(draw: st.DrawFn) -> list[MapBlock]:
     """Sorted, disjoint blocks with gaps between some of them."""
     at, made = draw(st.integers(0, 50)), []
     for seq, (gap, size) in enumerate(draw(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 40)), max_size=60))):
-        kind = draw(st.sampled_from(WORST_FIRST))
-        made.append(
-            MapBlock(at + gap, at + gap + size, kind, seqs=(seq, seq), batches=1, transform=draw(st.sampled_from(["v1", "v2"])))
-        )
+        kind, transform = draw(st.sampled_from(WORST_FIRST)), draw(st.sampled_from(["v1", "v2"]))
+        made.append(MapBlock(at + gap, at + gap + size, kind, seqs=(seq, seq), batches=1, transform=transform))
         at += gap + size
     return made
 
@@ -92,8 +89,7 @@ def test_a_block_of_several_batches_shows_what_needs_attention() -> None:
     assert level_of_detail(many, 1) == (MapBlock(0, 100, "committed", seqs=(0, 99), batches=100, transform="v1"),)
     many[40] = MapBlock(40, 41, "planned", seqs=(40, 40), batches=1, transform=None)
     assert level_of_detail(many, 1) == (MapBlock(0, 100, "planned", seqs=(0, 99), batches=100, transform=None),)
-    rest = [MapBlock(0, 1, "lost"), MapBlock(1, 2, "pending")]
-    assert level_of_detail(rest, 1) == (MapBlock(0, 2, "lost"),)
+    assert level_of_detail([MapBlock(0, 1, "lost"), MapBlock(1, 2, "pending")], 1) == (MapBlock(0, 2, "lost"),)
 
 
 def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given
@@ -236,21 +237,13 @@ def saved(until: int = 1_000_000) -> SavedRange:
 
 def result(partitions: int = 2) -> LoadResult:
     load = write_of("p", 3, "run", ranges(partitions), "m:f@1", "attempt", {"t": "id"}, 4)
-    bounds = {TopicPartition("t", n): (0, 9) for n in range(partitions)}
-    return LoadResult(
-        Receipt(load, 7, 1, rows=5, kept=2),
-        Observed(5, 6, 70, first_last=bounds, errors=2),
-        {"write": 0.1},
-        landed_before=True,
-        spark_age_s=3.5,
-    )
+    observed = Observed(5, 6, 70, first_last={TopicPartition("t", n): (0, 9) for n in range(partitions)}, errors=2)
+    made = Receipt(load, 7, 1, rows=5, kept=2)
+    return LoadResult(made, observed, {"write": 0.1}, landed_before=True, spark_age_s=3.5)
 
 
+NOT_ASKED = mock.Mock(side_effect=AssertionError("the table is asked for nothing"))
 UNBOUNDED = replace(result(), observed=Observed(5, 6, 70, errors=2))
-
-
-def nothing(_: int) -> None:
-    raise AssertionError("the table is asked for nothing")
 
 
 def test_an_answer_is_as_small_with_thousands_of_partitions_as_with_two() -> None:
@@ -260,7 +253,7 @@ def test_an_answer_is_as_small_with_thousands_of_partitions_as_with_two() -> Non
 
 def test_the_receipt_of_an_answer_comes_back_whole() -> None:
     """Without a look at the table where it is of the saved range; what landed before and covers more is read from the table."""
-    assert whole(json.loads(json.dumps(brief(result()))), saved(), nothing) == UNBOUNDED
+    assert whole(json.loads(json.dumps(brief(result()))), saved(), NOT_ASKED) == UNBOUNDED
     by_snapshot: dict[int, Receipt | None] = {7: result().receipt}
     assert whole(brief(result()), saved(until=10), by_snapshot.get) == UNBOUNDED
 
@@ -270,7 +263,7 @@ def test_what_is_no_answer_or_cannot_be_judged_is_refused() -> None:
     with pytest.raises(ReceiptMismatch, match="snapshot 7"):
         whole(brief(result()), saved(until=10), lambda _: None)
     with pytest.raises(StateCorrupt, match="Clear the run's load task"):
-        whole({"receipt": {}}, saved(), nothing)
+        whole({"receipt": {}}, saved(), NOT_ASKED)
 
 
 LOST = load_job("p", 3, "run", ranges(2), "m:f", "lake.a.b", {}, attempt="mine")
