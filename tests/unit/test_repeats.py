@@ -151,17 +151,11 @@ def judged(
 
 
 FIRST = set(LOG) - LEFT_OUT
-
-
-def rows(made: Receipt, count: int) -> Receipt:
-    return replace(made, rows=count)
-
-
 BATCHES = [receipt(0, 5), receipt(5, 12)]
 BEFORE = [receipt(0, 5, None), receipt(5, 12)]  # the first batch is from before the setting
 KEPT = [receipt(5, 12)]  # the receipt of the first one is gone
 ONE = [receipt(0, 12)]
-LATE = [rows(receipt(3, 12), 4)]
+LATE = [replace(receipt(3, 12), rows=4)]
 SINCE_3 = {offset for offset in FIRST if offset >= 3}
 COMPACTED = frozenset({"t"})
 
@@ -176,7 +170,12 @@ COMPACTED = frozenset({"t"})
         # a commit is judged by what it left out itself, by its own window
         (FIRST | {3}, BEFORE, {}, {"holds": True}),
         (FIRST, BEFORE, {}, {"holds": False}),
-        (FIRST - {10}, [receipt(0, 5), rows(receipt(5, 12, Dedupe(6)), 2)], {}, {"holds": True, "repeats": len(LEFT_OUT) + 1}),
+        (
+            FIRST - {10},
+            [receipt(0, 5), replace(receipt(5, 12, Dedupe(6)), rows=2)],
+            {},
+            {"holds": True, "repeats": len(LEFT_OUT) + 1},
+        ),
         (set(LOG), [receipt(0, 12, None)], {"dedupe": None}, {"holds": True}),
         # one whose receipt is gone may have left out repeats or not
         (FIRST | {3}, KEPT, {}, {"holds": True}),
@@ -191,7 +190,7 @@ COMPACTED = frozenset({"t"})
         (SINCE_3 - {8}, LATE, {"start": 3}, {"lost": [(8,)]}),
         (SINCE_3, LATE, {"start": 3, "earliest": 2}, {"right": True, "repeats": 3, "unclear": 2}),
         # what a record repeats may be compacted away; a commit that came while the log was read is not excused
-        (FIRST - {8}, [rows(receipt(0, 12), 6)], {"compacted": COMPACTED}, {"unclear": 1}),
+        (FIRST - {8}, [replace(receipt(0, 12), rows=6)], {"compacted": COMPACTED}, {"unclear": 1}),
         (FIRST, ONE, {"known": False}, {"holds": False}),
     ],
 )

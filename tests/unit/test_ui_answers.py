@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Barrier, Event
 from unittest import mock
 
@@ -20,8 +21,6 @@ LONG_S = 30.0
 
 
 class Clock:
-    """A time that moves when it is told to."""
-
     now = 1000
 
     def __call__(self) -> int:
@@ -154,6 +153,7 @@ def test_the_oldest_answers_are_forgotten() -> None:
     assert answers.get(MOST + 9, lambda: -1).value == MOST + 9
 
 
+RETRIED = partial(Task, state="up_for_retry", pool="p")
 FULL, FREE, NO_POOL = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
 
 
@@ -166,13 +166,9 @@ FULL, FREE, NO_POOL = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
         (Task(name="load", state="scheduled", pool="p"), Slots("p", -1, 9), None),
         (Task(name="load", state="scheduled", pool="p"), NO_POOL, "load waits for the pool p, which does not exist"),
         (Task(name="load", state="scheduled", pool="p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
-        (
-            Task(name="load", state="up_for_retry", pool="p", retry_at_ms=12_400, retry_reason="Spark"),
-            FREE,
-            "load is tried again in 12 s (Spark)",
-        ),
-        (Task(name="load", state="up_for_retry", pool="p", retry_at_ms=-5), FREE, "load is tried again in 0 s"),
-        (Task(name="load[3]", state="up_for_retry", pool="p"), FREE, "load[3] is tried again"),
+        (RETRIED(name="load", retry_at_ms=12_400, retry_reason="Spark"), FREE, "load is tried again in 12 s (Spark)"),
+        (RETRIED(name="load", retry_at_ms=-5), FREE, "load is tried again in 0 s"),
+        (RETRIED(name="load[3]"), FREE, "load[3] is tried again"),
         (Task(name="plan", state="running", pool="p", away="no broker"), FREE, "plan waits for a server: no broker"),
         (Task(name="plan", state="failed", pool="p", away="no broker"), FREE, None),
         (Task(name="load", state="running", pool="p"), FULL, None),
