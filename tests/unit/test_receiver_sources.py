@@ -85,14 +85,12 @@ def test_the_next_lease_takes_all_connections_only_from_its_own_instance(monkeyp
     """Where several instances share the port, connections are spread over them."""
     taken: list[object] = []
     monkeypatch.setattr(listening, "_take_over", taken.append)
-    alone = [Listener("127.0.0.1", 0, "a", 0)]
-    alone.append(Listener("127.0.0.1", alone[0].port, "a", 0))
-    assert len(taken) == 1
-    several = [Listener("127.0.0.1", 0, "b", 0)]
-    several += [Listener("127.0.0.1", several[0].port, "b", instance) for instance in (1, 0, 1)]
-    assert len(taken) == 1
-    for listener in (*alone, *several):
-        listener.close()
+    for name, instances in (("a", (0,)), ("b", (1, 0, 1))):
+        listeners = [Listener("127.0.0.1", 0, name, 0)]
+        listeners += [Listener("127.0.0.1", listeners[0].port, name, instance) for instance in instances]
+        assert len(taken) == 1
+        for listener in listeners:
+            listener.close()
 
 
 @pytest.mark.parametrize("context", [None, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)], ids=["plain", "tls"])
@@ -215,25 +213,22 @@ async def test_a_body_that_ends_too_early_lands_nothing_and_is_no_fault_of_the_r
 async def test_what_would_take_memory_is_refused_before_it_is_made(body: bytes, headers: list[bytes], answer: bytes) -> None:
     """Nothing is unpacked, headers are held before it is known who sends, and records by the room of the buffer."""
     source, sender = HttpSource(), MemorySender()
-    lease = a_lease(buffer_bytes=4096, max_record_bytes=100)
-    async with served(source, sender=sender, lease=lease):
-        assert re.match(
-            answer, await post(source.listening_on, body, *headers, end=b"" if b"400" in answer else b"}"), re.DOTALL
-        )
+    async with served(source, sender=sender, lease=a_lease(buffer_bytes=4096, max_record_bytes=100)):
+        said = await post(source.listening_on, body, *headers, end=b"" if b"400" in answer else b"}")
+    assert re.match(answer, said, re.DOTALL)
     assert not sender.log
 
 
 async def test_bodies_that_wait_for_their_rate_count_as_held_until_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """So waiting takes no memory beyond the bound."""
-    source, sender, has_turn = HttpSource(), MemorySender(), asyncio.Event()
+    source, has_turn = HttpSource(), asyncio.Event()
 
     async def pace(_: int) -> float:
         await has_turn.wait()
         return 0.0
 
-    lease = a_lease(buffer_bytes=4096, max_record_bytes=1000)
     body = b" " * 3000 + b"1"
-    async with served(source, sender=sender, lease=lease):
+    async with served(source, sender=MemorySender(), lease=a_lease(buffer_bytes=4096, max_record_bytes=1000)):
         monkeypatch.setattr(source.intake, "pace", pace)
         port = source.listening_on
         waits = asyncio.create_task(post(port, body))
@@ -268,9 +263,8 @@ async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tm
     path.write_text("1\n")
 
     async def lease() -> list[bytes]:
-        async with served(
-            FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.02), sender=(sender := MemorySender())
-        ):
+        source, sender = FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.02), MemorySender()
+        async with served(source, sender=sender):
             await until(lambda: sender.log and sender.log[-1].value + b"\n" == path.read_bytes())
         return texts(sender)
 
@@ -288,6 +282,6 @@ async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> 
     os.mkfifo(fifo := tmp_path / "fifo")
     for path in (fifo, tmp_path):
         source = FileSource(path=path, state_path=tmp_path.parent / "state")
-        async with served(source, sender=MemorySender(), lease=a_lease()) as running:
+        async with served(source, sender=MemorySender()) as running:
             await running.until_told("is not a regular file")
             assert "Name a file" in str((await running.ended()).last_error)
