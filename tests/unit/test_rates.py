@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.rates import BatchTiming, PidRateEstimator, PidState, max_messages_per_partition, share_limit
-from tidegate.core.rates.advice import Advice, executors_for, full_batch, least_interval, pieces_for
+from tidegate.core.rates.advice import Advice, executors_for, full_batch, least_interval
 from tidegate.core.rates.cost import Fit, arrival_rate, fit_cost
 
 P0, P1, P2 = (TopicPartition("t", p) for p in range(3))
@@ -357,21 +357,3 @@ def test_executors_grow_at_once_and_shrink_by_one_a_run(
     found = executors_for(records, 4e-5, records_s=records_s, last=last, least=2, most=10, cores=4)
     assert (found.executors, found.cores) == (count, 4)
     assert found.reason.endswith(reason)
-
-
-@given(st.integers(0, 10**9), st.floats(1e-7, 1e-3), st.floats(0.1, 1000), st.integers(1, 20), st.integers(0, 9))
-def test_the_executors_of_many_runs_reach_what_the_load_needs(n: int, b: float, left_s: float, last: int, more: int) -> None:
-    """Within the limits, whatever they were before: no oscillation, no more than needed at last."""
-    counts, most = [last], 1 + more
-    for _ in range(20):
-        found = executors_for(n, b, records_s=left_s, last=counts[-1], least=1, most=most, cores=2)
-        counts.append(found.executors or 0)
-    assert counts[-1] == counts[-2]
-    assert all(1 <= count <= most for count in counts[1:])
-    enough = n * b / (counts[-1] * 2) <= left_s * (1 + 1e-6)
-    assert enough or counts[-1] == most
-    assert counts[-1] == 1 or n * b / ((counts[-1] - 1) * 2) > left_s * (1 - 1e-6)
-
-
-def test_a_small_load_has_few_pieces_and_a_large_one_five_a_core() -> None:
-    assert [pieces_for(n, 2e-5, cores=2).pieces for n in (0, 1000, 20_000, 50_000, 100_000, 10**9)] == [1, 1, 2, 5, 10, 10]
