@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -34,6 +35,8 @@ NEXT = "tidegate.p.range.0000000002"
 REBUILD = "tidegate ledger rebuild p"
 BROKEN = f"^{CURSOR}: .*{REBUILD}"
 Happens = Callable[[World], object]
+one, at_end = (partial(World, committed=batches) for batches in (1, 3))
+"""A pipeline that has committed a batch, or all that there is."""
 
 
 def names(**settings: Any) -> Happens:
@@ -45,15 +48,6 @@ def two() -> World:
     """A pipeline that has read two topics."""
     brokers = FakeBrokers(latest={P0: 5, Q0: 7})
     return World(pipeline=source(topics=("t", "q"), on_deleted="retire"), brokers=brokers, committed=1)
-
-
-def one() -> World:
-    """A pipeline that has committed a batch of one topic."""
-    return World(committed=1)
-
-
-def at_end() -> World:
-    return World(committed=3)
 
 
 def cursor_is(**body: Any) -> Happens:
@@ -69,7 +63,7 @@ def pending_is(**body: Any) -> Happens:
 
 
 def put_back(world: World) -> None:
-    """The cursor of the batch before is there again, and the table has lost later ones."""
+    """To the batch before, and the table has lost later ones."""
     old = world.store.values[CURSOR]
     world.run("run2")
     world.planned("run3")

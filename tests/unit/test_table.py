@@ -89,17 +89,6 @@ def is_empty(world: World) -> None:
     world.sink.found.clear()
 
 
-def is_anothers(world: World) -> None:
-    world.sink.found.clear()
-    world.stranger()
-
-
-def has_forgotten(world: World) -> None:
-    """All snapshots of its batches have expired."""
-    is_anothers(world)
-    world.sink.expired = True
-
-
 def is_rolled_back(world: World) -> None:
     del world.sink.found[1:]
 
@@ -108,12 +97,15 @@ def has_expired(world: World) -> None:
     world.sink.expired = True
 
 
+has_forgotten = in_turn(is_empty, World.stranger, has_expired)
+
+
 @pytest.mark.parametrize(
     ("table", "missing", "told"),
     [
         (is_gone, "t-0 [0, 30)", ["batches 1, 2, 3 of p", "there is no such table", "30 offsets"]),
         (is_empty, "t-0 [0, 30)", []),
-        (is_anothers, "t-0 [0, 30)", []),
+        (in_turn(is_empty, World.stranger), "t-0 [0, 30)", []),
         (is_rolled_back, "t-0 [10, 30)", ["batches 2, 3 of p"]),
         (in_turn(is_rolled_back, has_expired), "t-0 [10, 30)", ["batches 2, 3 of p"]),
         (has_forgotten, "t-0 [0, 30)", ["its snapshots from then have expired"]),
@@ -155,9 +147,8 @@ def test_a_table_that_descends_from_the_last_batch_is_believed(world: World, tab
     world.store.calls.clear()
     planned = world.planned("next")
     assert (planned.saved.load.ranges, planned.create) == ((t(30, 40),), False)
-    last = world.ledger.range_key(3, "run3")
-    got = [key for verb, key in world.store.calls if verb == "get"]
-    assert table is is_maintained or got == [CURSOR, last, CURSOR]  # once more, in case the write came too late
+    got = [key for verb, key in world.store.calls if verb == "get"]  # the cursor once more, in case the write came too late
+    assert table is is_maintained or got == [CURSOR, world.ledger.range_key(3, "run3"), CURSOR]
 
 
 def test_a_table_that_was_compacted_and_expired_but_the_newest_is_believed_by_what_the_last_batch_was_made_on(
@@ -237,9 +228,8 @@ def test_what_cannot_be_loaded_again_is_left_out(world: World) -> None:
     world.sink.exists = False
     logs: list[tuple[Any, ...]] = [({P0: 12}, {P0: 40}), ({P0: 0}, {P0: 40}, {"t": "new"}), ({}, {})]
     assert [world.loadable(*marks) for marks in logs] == [(t(12, 30),), (), ()]
-    other = world.found_missing(changed(world.cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5}))
-    assert other is not None
-    assert other.ranges == (t(0, 5),)
+    other = changed(world.cursor, topic_ids={"t": "new"}, starts={P0: 0}, offsets={P0: 5})
+    assert getattr(world.found_missing(other), "ranges", None) == (t(0, 5),)
 
 
 def test_after_an_accepted_loss_of_records_a_partition_begins_anew(world: World) -> None:
