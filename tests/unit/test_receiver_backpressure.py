@@ -108,7 +108,7 @@ def fill(count: int, max_backlog: int, *, lands: bool) -> int:
     """Every instance looks in turn, again and again, and stores all that it may; records stored or landed at the end."""
     throttles = [throttle("credit", max_backlog=max_backlog) for _ in range(count)]
     landed = 0
-    for second in range(200):
+    for second in range(40):
         for each in throttles:
             each.hear(Heard(lag=landed, instances=count), each.taken, float(second))
             each.stored(max(0, int(each.room(float(second)))))

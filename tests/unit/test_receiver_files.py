@@ -168,6 +168,21 @@ async def test_a_file_that_was_read_to_its_end_may_be_packed_by_anything(log: Wr
     assert texts(sender) == log.lines
 
 
+async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(log: Written) -> None:
+    """Rotated twice and deleted while nobody read, its first successor is still there."""
+    sender = MemorySender()
+    for _ in range(2):
+        log.write()
+        await read(log, sender, len(log.lines))
+        log.rotate()
+    log.write()
+    log.rotate()
+    log.write()
+    log.path.with_name("app.log.2").unlink()
+    await read(log, sender, len(log.lines))
+    assert texts(sender) == log.lines
+
+
 async def test_a_file_that_comes_and_is_rotated_after_the_first_look_is_landed(log: Written) -> None:
     async with served(log.source(), sender=MemorySender()):
         await until(log.state.exists)

@@ -16,7 +16,7 @@ from unittest import mock
 import confluent_kafka as ck
 import pytest
 
-from tests.receivers import MemorySender, a_lease, served, texts, until
+from tests.receivers import MemorySender, a_lease, served, until
 from tidegate.core.model.errors import ConfigError, SourceUnavailable
 from tidegate_receivers.config.receiver import Http, Tls
 from tidegate_receivers.runtime import listening
@@ -246,36 +246,6 @@ async def test_a_connection_whose_handshake_fails_leaves_nothing_behind(monkeypa
         assert len(source._accepted) == 1
         del protocol
         await until(lambda: gc.collect() >= 0 and not source._accepted)
-
-
-def rotate(path: Path, name: str, text: str) -> None:
-    """Another file gets the name, a second later."""
-    about = path.stat()
-    path.rename(path.with_name(name))
-    path.write_text(text)
-    later = about.st_mtime_ns + 1_000_000_000
-    os.utime(path, ns=(later, later))
-
-
-async def test_what_follows_a_file_that_is_gone_is_read_and_nothing_before_it(tmp_path: Path) -> None:
-    """Rotated twice and deleted while nobody read, its first successor is still there."""
-    path, state = tmp_path / "log", tmp_path / "state"
-    path.write_text("1\n")
-
-    async def lease() -> list[bytes]:
-        source, sender = FileSource(path=path, state_path=state, poll_s=0.01, linger_s=0.02), MemorySender()
-        async with served(source, sender=sender):
-            await until(lambda: sender.log and sender.log[-1].value + b"\n" == path.read_bytes())
-        return texts(sender)
-
-    assert await lease() == [b"1"]
-    rotate(path, "log.2", "2\n")
-    assert await lease() == [b"2"]
-    rotate(path, "log.1", "3\n")
-    (tmp_path / "log.1").rename(tmp_path / "log.3")
-    rotate(path, "log.0", "4\n")
-    (tmp_path / "log.3").unlink()
-    assert await lease() == [b"3", b"4"]
 
 
 async def test_what_is_no_file_is_named_and_holds_nothing_up(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.records import COMMITTED, REPLAYED, changed, cursor_of, load_job, range_of, replay_of, write_of
 from tidegate.core.config.pipeline import Dedupe, Maintenance, Split
@@ -45,6 +43,7 @@ AFTER = Position(offsets=ENDS, topic_ids={"u": "id"}, starts=STARTS, former={SIL
 REPLAYED_BATCHES: dict[str, Any] = {"request": {"batches": [1, 2]}, "lost": SEVERAL, "resumes": ("other",), "batches": (1, 2)}
 RECORDS = {
     "first cursor": Cursor(pipeline="p", seq=0),
+    "cursor of several topics": cursor_of("p", 1, {TopicPartition(topic, 12): 2**63 - 1 for topic in ("ü", "b.c", "a")}),
     "cursor": changed(CURSOR, starts={P0: 1}, former={P1: 9}, timings=(BatchTiming(1, None, 2, 3, 4, 5),), fired_at_ms=1),
     "cursor that has announced": changed(CURSOR, announced=(3_600_000, 7_200_000)),
     "range": RANGE,
@@ -121,17 +120,6 @@ def test_a_cursor_is_believed_without_what_no_batch_depends_on(poison: object) -
 def test_an_orders_secrets_are_not_in_its_repr() -> None:
     assert "hunter2" not in repr(JOB)
     assert replace(JOB, formerly=("old", "older")).names == ("p", "old", "older")
-
-
-TPS = st.builds(TopicPartition, st.sampled_from(["a", "b.c", "ü"]), st.integers(0, 20))
-
-
-@given(st.dictionaries(TPS, st.integers(0, 2**63 - 1)), st.dictionaries(TPS, st.integers(0)))
-def test_any_position_is_read_back_as_it_was(offsets: dict[TopicPartition, int], former: dict[TopicPartition, int]) -> None:
-    cursor = cursor_of("p", 1, offsets, former=former)
-    written = cursor.to_json()
-    assert Cursor.from_json(json.loads(json.dumps(written))) == cursor
-    assert list(written["offsets"]) == sorted({tp.topic for tp in offsets})
 
 
 # ---- receipts

@@ -238,7 +238,6 @@ RETAINED = "is retained from 12 on only. p can replay t-0 [12, 30), or accept th
         ("", {"run": "never"}, "no batch of p is known of run 'never'. Ask by batch: 1 to 3 are committed"),
         ("", {"versions": "=2"}, "loaded by a version =2. Its rows were loaded by m:f@1"),
         ("", {"from_time": 1000}, f"with a time from 1970-01-01T00:00:01Z until any. It {OF_0}"),
-        ("", {"batches": "1..3", "chunk_size": 1, "parallel": 0}, "parallel: expected"),
         ("never ran", {"batches": "1"}, "has no cursor"),
         ("retention", of(0, 20), RETAINED),
         ("retention", {**of(0, 10), "accept_loss": True}, "nothing of it is retained"),

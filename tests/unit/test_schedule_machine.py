@@ -42,7 +42,8 @@ HOUR_MS = 3_600_000
 MOST_HELP = 8
 REFUSED = (StateError, TableLost, OffsetsExpired, TopicRecreated)
 HARM = ("retention", "topic", "put back", "deleted", "dropped", "rolled back", "expired")
-HARMS = [frozenset(some) for count in range(3) for some in combinations(HARM, count)]
+HARMS = [frozenset[str](), frozenset({"put back"}), *map(frozenset, combinations(HARM, 2))]
+"""What one harm does alone is among what it does beside others. A cursor that is put back must be no loss."""
 Row = tuple[str, TopicPartition, int]
 """The id of its topic, and the offset that it came from."""
 

@@ -11,14 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.bench.rate_policies import growing
 from tidegate.core.config.pipeline import Limits
 from tidegate.core.model.errors import ConfigError, RequestError
 from tidegate.core.planning.plan import RangePolicy
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.policies import make_rate_policy
 from tidegate.core.rates.policy import RatePolicy
-from tidegate.simulation import experiment as events
 from tidegate.simulation import plant as plants
 from tidegate.simulation.experiment import (
     Experiment,
@@ -71,16 +69,6 @@ def test_a_csv_that_is_no_load_is_refused_by_its_line(lines: list[str], message:
     assert message in str(refused.value)
     assert str(refused.value).startswith("burst.csv, line ")
     assert "second,records_per_s" in refused.value.fix
-
-
-def test_a_scenario_changes_a_plant_for_a_time() -> None:
-    stepped = Steps.of(events.step(PLANT, since_s=600, until_s=1200).record_s)
-    assert [stepped.at(second) for second in (0, 600, 1200)] == [B, 3 * B, B]
-    away = events.outage(events.outage(PLANT, since_s=1, until_s=2), since_s=3, until_s=4)
-    assert list(away.outages) == [(1, 2), (3, 4)]
-    rising = Steps.of(growing(PLANT, since_s=600).record_s)
-    costs = [rising.at(600 + k * T) / B for k in (0, 10, 20, 29, 40, 50)]
-    assert costs == pytest.approx([1, 2, 3, 3, 2, 1])
 
 
 def test_all_policies_are_compared_at_one_utilization() -> None:
@@ -193,7 +181,8 @@ def test_an_event_changes_the_plant() -> None:
     def made(**asked: Any) -> Experiment:
         return experiment(model(a=5, b=B, rate=1000.0), **asked, partitions=7)
 
-    assert Steps.of(made(event="step").plant.record_s).at(3000) == pytest.approx(3 * B)
+    stepped = Steps.of(made(event="step").plant.record_s)
+    assert [stepped.at(second) for second in (2999, 3000, 6000)] == [B, pytest.approx(3 * B), B]
     assert Steps.of(made(event="step", factor=5).plant.record_s).at(3000) == pytest.approx(5 * B)
     assert made(event="outage").plant.outages == ((3602.5, 7202.5),)
     assert made().plant.partitions == 7
