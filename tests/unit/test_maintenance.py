@@ -31,7 +31,6 @@ def commits(count: int, *, age_days: float) -> tuple[TableCommit, ...]:
 
 
 def test_an_empty_section_is_maintenance_with_the_defaults() -> None:
-    """Orphans are removed where that is asked for."""
     assert parsed({}).maintenance == Maintenance()
     assert parsed({"keep": "36h"}).maintenance == Maintenance(keep=1.5 * DAY_S)
     assert Maintenance().steps == ("compact", "expire")
@@ -145,7 +144,6 @@ REMOVING = Maintenance(keep_orphans=3 * DAY_S)
 
 
 def test_one_pipeline_maintains_a_table() -> None:
-    """Of those that share it."""
     one = Pipeline("a", Source(("t",)), "m:f", sink=Sink("lake.a.t", shared_with=("b",)), maintenance=Maintenance())
     other = replace(one, name="b", source=Source(("u",)), sink=Sink("lake.a.T", shared_with=("a",)))
     found = table_faults([one, other])

@@ -33,7 +33,6 @@ def sent(metric: Metric) -> str:
 
 
 def named_in(query: str) -> set[str]:
-    """The metrics of a query of Prometheus."""
     return set(re.findall(r"tidegate_[a-z_]+(?=\b|\()", query))
 
 
@@ -60,7 +59,6 @@ def test_the_phases_of_loads_are_those_that_the_code_times() -> None:
 
 
 def test_the_dashboard_shows_each_metric_once_and_no_other() -> None:
-    """One that nobody sends is an empty panel."""
     queries = [target["expr"] for panel in generate.dashboard()["panels"] for target in panel["targets"]]
     shown = [name for query in queries for name in named_in(query.replace("(_total)?", ""))]
     assert sorted(shown) == sorted(NAMES)
@@ -108,7 +106,6 @@ def test_each_alert_is_explained() -> None:
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
 def test_the_mapping_of_statsd_makes_the_names_of_the_dashboard(metric: Metric) -> None:
-    """One of its patterns fits, and no other; the labels are whose it is."""
     made = []
     for mapping in BLOCKS[0]["mappings"]:
         pattern = mapping["match"].replace(".", r"\.").replace("*", r"([^.]*)")

@@ -28,7 +28,6 @@ class Time:
         return Patience(for_s=for_s, tell=self.told.append, clock=lambda: self.now, sleep=self.sleep, spread=lambda: spread)
 
     def away(self, seconds: float, error: type[TidegateError] = SparkUnavailable) -> Callable[[], str]:
-        """A step whose server is away for so long."""
         back = self.now + seconds
 
         def step() -> str:
@@ -62,7 +61,6 @@ def test_an_absence_is_waited_out_and_told_twice(error: type[TidegateError]) -> 
 def test_pauses_double_up_to_the_longest_and_never_pass_the_deadline(
     for_s: float, away_s: float, spread: float, naps: list[float]
 ) -> None:
-    """A server that comes back is found soon; one that stays away costs little."""
     time = Time()
     with pytest.raises(SparkUnavailable, match="does not answer") if away_s > for_s else nullcontext():
         time.patience(for_s, spread).through(time.away(away_s))

@@ -93,7 +93,6 @@ def test_rows_and_rejected_records_are_counted_together_against_a_receipt() -> N
 
 
 def test_a_table_is_a_quarantine_by_its_property_and_its_columns() -> None:
-    """Of one table, where it has to be that one's."""
     mine = ["tidegate.quarantine-of.lake.a.b"]
     assert quarantine_of(["tidegate.owner.p", *mine]) == ["lake.a.b"]
     check_quarantine("q", ["lake.a.b"], COLUMNS)
@@ -129,8 +128,6 @@ def test_a_quarantine_is_read_as_the_docs_write_it(tmp_path: Path) -> None:
 
 
 def test_two_tables_have_two_quarantines() -> None:
-    """Pipelines that share a table share its quarantine."""
-
     def file(topic: str, **sink: object) -> dict[str, Any]:
         return {**FILE, "source": {"topics": [topic]}, "sink": sink}
 
@@ -145,7 +142,6 @@ def test_two_tables_have_two_quarantines() -> None:
 
 
 def test_a_job_has_what_its_file_says_of_every_load() -> None:
-    """Also of a load into another table, whose quarantine is another one."""
     said = {"quarantine": {}, "contract": {"columns": "freeze"}, "sink": {"table": "lake.a.b", "sort_by": ["id"]}}
     pipeline = parse_pipeline("p", {**FILE, **said}, file="p.yaml")
     load, reading = receipt(1, "a", (0, 10)).load, Reading(kafka_options={})

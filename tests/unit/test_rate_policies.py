@@ -341,7 +341,6 @@ SMALL, LARGE = 0.1, 0.5
 
 
 def stepped(overhead: float, down: int = 30, back: int = 60, **changes: Any) -> Plant:
-    """A sink three times slower from one interval to another."""
     return experiment.step(saturated(overhead, **changes), since_s=down * T_S, until_s=back * T_S)
 
 

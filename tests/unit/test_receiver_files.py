@@ -55,7 +55,6 @@ def log(tmp_path: Path) -> Written:
 
 
 async def read(log: Written, sender: MemorySender, records: int) -> Running:
-    """Serve a lease until so many records are acknowledged."""
     async with served(log.source(), sender=sender) as one:
         await until(lambda: len(sender.log) >= records or one.source.intake.counts.refused)
         await one.ended()

@@ -26,7 +26,6 @@ SMALL = Block(0.01, 1000)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses are short."""
     short = Restarts(first_s=0.001, longest_s=0.002)
     monkeypatch.setattr(intake, "AGAIN", short)
     monkeypatch.setattr(supervisor, "Restarts", lambda: short)

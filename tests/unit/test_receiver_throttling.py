@@ -27,7 +27,6 @@ CREDIT: dict[str, Any] = {"block": SOON, "backpressure": ReceiverBackpressure("c
 
 @pytest.fixture(autouse=True)
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The pipeline is looked at often."""
     monkeypatch.setattr(supervisor, "LISTEN_S", 0.001)
 
 
@@ -158,7 +157,6 @@ async def test_a_source_is_opened_after_the_first_look_unless_that_takes_long(mo
 
 
 def test_a_look_that_hangs_delays_no_end_of_a_lease(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody waits for it, not even the event loop when it is closed."""
     monkeypatch.setattr(supervisor, "FIRST_LOOK_S", 0.1)
     asked, answers, ended = (threading.Event() for _ in range(3))
 

@@ -97,7 +97,6 @@ class World(common.World):
         self.land(write_of("p", 0, "x", (ranges,), version, "b", replay=replay))
 
     def recreated(self) -> None:
-        """The schedule goes on with another topic of the name."""
         self.ledger.save_cursor(changed(self.cursor, topic_ids={"t": "new"}))
         self.brokers.ids = {"t": "new"}
 
@@ -137,7 +136,6 @@ def never_ran(world: World) -> None:
 
 
 def lost_some(world: World) -> None:
-    """Retention took some."""
     world.brokers.earliest[P0] = 12
 
 

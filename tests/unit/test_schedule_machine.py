@@ -336,7 +336,6 @@ class Schedule(OnPorts, RuleBasedStateMachine):
             self.give_up(cursor, accepted.absent)
 
     def replay_missing(self, cursor: Cursor, missing: Missing) -> None:
-        """As far as the log has it."""
         with suppress(RequestError):
             held: dict[str, Any] = {"store": self.store, "brokers": lambda: self.brokers}
             offsets = offsets_to_reload(PIPELINE, cursor, missing, **held, accept_loss=True)

@@ -148,7 +148,6 @@ def test_a_model_comes_from_the_history() -> None:
 
 
 def test_without_a_known_load_half_of_a_full_one_arrives() -> None:
-    """Also where not even an empty run fits into the interval."""
     bounded = [timing(1_000_000, k, bound=1_000_000) for k in range(3)]
     found = model_of(bounded, interval_s=T, a=5)
     assert found.arrival_source == "half of a full load"

@@ -54,13 +54,11 @@ class Driver:
         self.killed += 1
 
     def land(self, job: LoadJob) -> Receipt:
-        """Commit the job's rows."""
         load = write_of(job.load.pipeline, job.load.seq, job.load.run_id, job.load.ranges, "m:f@1", job.attempt or "?")
         self.sink.found.append(Receipt(load, len(self.sink.found) + 1, 1, rows=5))
         return self.sink.found[-1]
 
     def lose(self, job: LoadJob, _: Path) -> None:
-        """Commit, and leave no answer."""
         self.land(job)
 
     def runner(self, *, elsewhere: bool = False, patience: Patience = NONE) -> SubmitRunner:
@@ -169,7 +167,6 @@ def test_a_catalog_that_is_away_is_waited_for_without_another_submission(driver:
 
 
 def test_a_runner_that_is_stopped_kills_its_driver(driver: Driver) -> None:
-    """And a driver that died is none that lost its server."""
     runner = driver.runner()
     runner.stop()
     assert (driver.killed, runner.lost) == (1, 0)
@@ -192,8 +189,6 @@ class TestFakeRunner(JobRunnerContract):
 
 
 class TestSubmitted(JobRunnerContract):
-    """A driver in memory."""
-
     answers = True
 
     @pytest.fixture

@@ -43,7 +43,6 @@ class World(common.World):
     committed: int = 3
 
     def stranger(self) -> None:
-        """A commit of somebody else, the newest of the table."""
         self.sink.others.append(TableCommit(-self.now_ms, self.now_ms + 1))
 
     def accept(self) -> tuple[OffsetRange, ...]:

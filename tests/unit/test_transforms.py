@@ -91,7 +91,6 @@ def test_the_first_record_that_fails_is_found_by_reading_the_batch_about_twice(r
 
 
 def test_a_search_that_has_no_time_left_names_the_part_and_records_that_fail_together_are_not_blamed_alone() -> None:
-    """Such as two of one key."""
     whole = (OffsetRange("t", 0, 0, 8),)
     looks = iter([True, False])
     assert narrowed(whole, lambda part: (0, 6) in offsets(part), lambda: next(looks)) == (OffsetRange("t", 0, 4, 8),)

@@ -64,7 +64,6 @@ def test_a_fault_of_ours_is_named_and_hides_nothing_else() -> None:
 
 
 def test_of_several_who_ask_at_once_one_asks() -> None:
-    """The others get its answer."""
     answers, answer, start = answers_of(Clock()), mock.Mock(return_value=7), Barrier(4)
 
     def ask(_: int) -> int | None:
@@ -175,7 +174,6 @@ FULL, FREE, NO_POOL = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
     ],
 )
 def test_a_run_says_what_it_waits_for(task: Task, slots: Slots, line: str | None) -> None:
-    """Nothing where a task runs, or has the slot that it needs."""
     assert waits_for([Task(name="before", state="success", pool="p"), task], {"p": slots}.__getitem__, now_ms=0) == line
 
 

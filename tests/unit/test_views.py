@@ -53,7 +53,6 @@ def shown(record: object) -> Any:
 
 
 def holding(*ranges: Any) -> Ledger:
-    """Saved state with these ranges."""
     ledger = Ledger(MemoryStore(), "p")
     for each in ranges:
         ledger.save_range(each)
@@ -235,7 +234,6 @@ def test_the_last_runs_are_told_apart() -> None:
 def lag(
     tp: TopicPartition, start: int, end: int, seconds: float | None = None, left_s: float | None = None, **held: Any
 ) -> Any:
-    """Of a partition of which these offsets are unread."""
     of: dict[str, Any] = {**tp._asdict(), "next_offset": start, "latest": end, "records_behind": end - start}
     return PartitionLag(**of, seconds_behind=seconds, retention_left_s=left_s, **held)
 
