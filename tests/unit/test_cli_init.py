@@ -44,7 +44,7 @@ def tree(folder: Path) -> dict[str, str]:
     return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
 
 
-@pytest.mark.parametrize("name", ["dags", "my dags", "Straße"])
+@pytest.mark.parametrize("name", ["dags", "my Straße"])
 def test_what_init_writes_is_valid_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As the DAG folder, and, where that is called `dags`, as its project."""
     monkeypatch.delenv("TIDEGATE_AIRFLOW_URL", raising=False)
@@ -205,21 +205,24 @@ def test_check_tells_all_faults_of_all_files_at_once(project: Path) -> None:
 def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another pipeline's is named, with exit code 1; another layout is a warning; without an answer nothing is checked."""
     monkeypatch.setenv("TIDEGATE_AIRFLOW_URL", "http://airflow")
+    monkeypatch.setattr(check, "broken_transforms", lambda *_: {})
     add(project, "new", "transform: rows:f")
     sink = FakeReader(owners=frozenset({"old"}))
     api = SimpleNamespace(pool_slots=lambda _: 1, parallelism=lambda: 32)
     remote = SimpleNamespace(store=MemoryStore(), reader=lambda _: sink, api=api)
     monkeypatch.setattr(check, "open_remote", lambda _: nullcontext(remote))
-    assert "table lake.a.new belongs to pipeline old, not to new" in checked(project, 1)
+
+    def tells(code: int, *words: str) -> None:
+        told = checked(project, code).replace("\n", " ")
+        assert [each for each in words if each not in told] == []
+
+    tells(1, "table lake.a.new belongs to pipeline old, not to new")
     sink.owners, sink.laid_out = frozenset({"new"}), Layout(partition_by=("days(at)",))
-    assert "run ALTER TABLE lake.a.new DROP PARTITION FIELD days(at)" in checked(project, 0).replace("\n", " ")
     sink.found = [Receipt(replace(write_of("new", 1, "r", (OffsetRange("t", 0, 0, 9),)), quarantined=3), 1, 1, rows=6)]
-    assert "new: its loads have rejected 3 records that its file has no quarantine for" in checked(project, 0).replace(
-        "\n", " "
-    )
+    rejected = "new: its loads have rejected 3 records that its file has no quarantine for"
+    tells(0, "run ALTER TABLE lake.a.new DROP PARTITION FIELD days(at)", rejected)
     sink.away = True
-    assert "table lake.a.new was not checked" in checked(project, 0)
-    assert "columns were not checked: no Spark is known" in checked(project, 0)
+    tells(0, "table lake.a.new was not checked", "columns were not checked: no Spark is known")
     monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
     for said, code, told in (
         ({"new": ["ALTER TABLE t"]}, 0, "new: the next load will run ALTER TABLE t"),
@@ -227,7 +230,7 @@ def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypa
         ({}, 0, "new: columns were not checked"),
     ):
         monkeypatch.setattr(check, "column_changes", lambda *_, said=said: said)
-        assert told in checked(project, code).replace("\n", " ")
+        tells(code, told)
 
 
 def test_check_covers_receivers_beside_the_pipelines(project: Path) -> None:
@@ -365,7 +368,10 @@ def test_no_file_is_written_of_what_can_be_no_pipeline(
         ([{"a": 2**63}], ["a STRING"]),
         ([{"at": "2026-01-05T10:00:00.5+02:00"}, {"at": None}], ["at TIMESTAMP"]),
         ([{"at": "2026-01-05T10:00:00Z"}, {"at": "later"}], ["at STRING"]),
-        ([{"at": "2026-01-05T10:00:00"}], ["at STRING"]),
+        # what a load refuses as a time is none
+        *(([{"at": at}], ["at STRING"]) for at in ("2026-01-05T10:00:00", "2026-02-30T10:00:00Z", "0000-01-01T00:00:00Z")),
+        *(([{"at": f"{at}Z"}], ["at STRING"]) for at in ("2026-01-01T24:00:00", "١٢٣٤-01-01T00:00")),
+        ([{"at": "9999-12-31T23:59:59-08:00"}], ["at STRING"]),
         ([{"o": {"a": 1, "b c": []}}, {"o": {"A": 1.5, "d": {}}}], ["o STRUCT<a: DOUBLE, `b c`: ARRAY<STRING>, d: STRING>"]),
         ([{"l": [1, 2.5]}, {"l": []}, {"l": [None]}], ["l ARRAY<DOUBLE>"]),
         ([{"l": [{"a": 1}, {"b": "x"}]}], ["l ARRAY<STRUCT<a: BIGINT, b: STRING>>"]),
@@ -377,11 +383,9 @@ def test_no_file_is_written_of_what_can_be_no_pipeline(
     ],
 )
 def test_columns_hold_the_values_that_they_are_made_of(values: list[Any], columns: list[str] | None) -> None:
-    """Records without a value say nothing, and one that is no JSON makes no columns."""
+    """Records without a value say nothing, and one that is no JSON object makes no columns."""
     lines = [json.dumps(value).encode() for value in values]
-    assert schema_of(lines) == columns
-    assert schema_of([*lines, b"{"]) is None
-    assert schema_of([*lines, b"[]"]) is None
+    assert [schema_of([*lines, *odd]) for odd in ([], [b"{"], [b"[]"])] == [columns, None, None]
 
 
 @pytest.mark.parametrize(
@@ -397,14 +401,6 @@ def test_columns_hold_the_values_that_they_are_made_of(values: list[Any], column
 )
 def test_what_is_no_json_to_a_load_makes_no_columns(value: bytes) -> None:
     assert schema_of([value]) is None
-
-
-@pytest.mark.parametrize(
-    "at",
-    ["2026-02-30T10:00:00Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59-08:00", "2026-01-01T24:00:00Z", "١٢٣٤-01-01T00:00Z"],
-)
-def test_no_time_that_a_load_refuses_is_a_timestamp(at: str) -> None:
-    assert schema_of([json.dumps({"at": at}).encode()]) == ["at STRING"]
 
 
 def test_a_pipeline_that_would_stop_another_is_not_written(tmp_path: Path, broker: list[bytes]) -> None:
