@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from types import SimpleNamespace
 from typing import Any
 
@@ -36,8 +36,7 @@ class Client:
             raise KafkaError("the connection's settings are refused")
         self.closed = False
         self.asked: Counter[str] = Counter()
-        self.threads = 0
-        self.client = self
+        self.threads, self.client = 0, self
         self.made.append(self)
 
     def describe_topics(self, names: Any, **_: Any) -> dict[str, Future[Any]]:
@@ -69,13 +68,26 @@ def answer(value: object) -> Future[Any]:
 
 
 @pytest.fixture(autouse=True)
-def clients(monkeypatch: pytest.MonkeyPatch) -> list[Client]:
-    """All that were made; pauses after failures are short."""
+def clients(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Client]]:
+    """All that were made; pauses after failures are short. After each test no poller, no thread and no client is left."""
     made: list[Client] = []
     monkeypatch.setattr(Client, "made", made, raising=False)
     monkeypatch.setattr(ends, "Admin", Client)
     monkeypatch.setattr(ends, "LONGEST_PAUSE_S", POLL_S)
-    return made
+    yield made
+    assert not ends._OPEN
+    for thread in threading.enumerate():
+        if thread.name.startswith("tidegate-kafka-ends"):
+            thread.join(LONG_S)
+            assert not thread.is_alive()
+    assert all(client.closed for client in made)
+
+
+def hangs(monkeypatch: pytest.MonkeyPatch, **within: float) -> None:
+    """No client answers; that is noticed within so many seconds."""
+    for name, value in {"REQUEST_S": 0.0, "STEP_S": POLL_S, **within}.items():
+        monkeypatch.setattr(ends, name, value)
+    monkeypatch.setattr(Client, "hangs", True)
 
 
 def answers(*given: Any) -> Settings:
@@ -91,19 +103,8 @@ def answers(*given: Any) -> Settings:
     return read
 
 
-def run(what: Callable[[], Awaitable[None]]) -> None:
-    """A test's coroutine, at the end of which no poller, no thread and no client is left."""
-
-    async def whole() -> None:
-        await asyncio.wait_for(what(), LONG_S)
-        assert not ends._OPEN
-
-    asyncio.run(whole())
-    for thread in threading.enumerate():
-        if thread.name.startswith("tidegate-kafka-ends"):
-            thread.join(LONG_S)
-            assert not thread.is_alive()
-    assert all(client.closed for client in Client.made)
+def user_of(settings: Settings, poll_s: float = POLL_S, topic: str = "t") -> AbstractContextManager[Subscription]:
+    return watching("c", settings, Source((topic,)), poll_s)
 
 
 async def answered(user: Subscription) -> EndsReading:
@@ -114,137 +115,99 @@ async def answered(user: Subscription) -> EndsReading:
 
 
 @pytest.mark.parametrize("end", [asyncio.CancelledError(), GeneratorExit()], ids=repr)
-def test_nobody_waits_for_a_user_that_has_ended(end: BaseException) -> None:
+async def test_nobody_waits_for_a_user_that_has_ended(end: BaseException) -> None:
     """However it ended: it would be for ever, and nobody would see it."""
-
-    async def follow() -> None:
-        with (
-            watching("c", answers(end), Source(("t",)), LONG_S) as one,
-            watching("c", answers(5), Source(("t",)), POLL_S) as other,
-        ):
-            ending, waiting = (asyncio.ensure_future(user.poller.reading(user)) for user in (one, other))
-            with pytest.raises(type(end)):
-                await ending
-            assert await waiting == EndsReading({T: 5})
-
-    run(follow)
+    with user_of(answers(end), LONG_S) as one, user_of(answers(5)) as other:
+        ending, waiting = (asyncio.ensure_future(user.poller.reading(user)) for user in (one, other))
+        assert await waiting == EndsReading({T: 5})
+        await asyncio.wait({ending})
+        with pytest.raises(type(end)):
+            ending.result()
 
 
-def test_an_answer_is_shared_while_it_is_younger_than_half_of_a_users_interval(clients: list[Client]) -> None:
+async def test_an_answer_is_shared_while_it_is_younger_than_half_of_a_users_interval(clients: list[Client]) -> None:
     """Between users of any intervals; a new user needs another one, since nobody has asked for its topics."""
-
-    async def follow() -> None:
-        def user(poll_s: float) -> Any:
-            return watching("c", answers(5), Source(("t",)), poll_s)
-
-        with user(POLL_S) as short, user(LONG_S) as long:
-            for asked in (1, 2):
-                for each in (short, long, long):
-                    assert await each.poller.reading(each) == EndsReading({T: 5})
-                assert clients[0].asked == {"describe_topics": 1, "list_offsets": asked}
-                await asyncio.sleep(POLL_S)
-            with user(LONG_S) as new:
-                await new.poller.reading(new)
-                assert clients[0].asked == {"describe_topics": 2, "list_offsets": 3}
-
-    run(follow)
+    with user_of(answers(5)) as short, user_of(answers(5), LONG_S) as long:
+        for asked in (1, 2):
+            for each in (short, long, long):
+                assert await each.poller.reading(each) == EndsReading({T: 5})
+            assert clients[0].asked == {"describe_topics": 1, "list_offsets": asked}
+            await asyncio.sleep(POLL_S)
+        with user_of(answers(5), LONG_S) as new:
+            await new.poller.reading(new)
+            assert clients[0].asked == {"describe_topics": 2, "list_offsets": 3}
 
 
 @pytest.mark.parametrize(("round_s", "slack_s"), [(0.5, 2), (9, 0.1)], ids=["poll", "answer"])
-def test_a_client_that_hangs_is_left(
+async def test_a_client_that_hangs_is_left(
     round_s: float, slack_s: float, monkeypatch: pytest.MonkeyPatch, clients: list[Client]
 ) -> None:
     """Whether its answer is missing, or the whole poll takes too long: its users hear of it, and have another one."""
-    for name, value in {"ROUND_S": round_s, "SLACK_S": slack_s, "REQUEST_S": 0.0, "STEP_S": POLL_S}.items():
-        monkeypatch.setattr(ends, name, value)
-    monkeypatch.setattr(Client, "hangs", True)
-
-    async def follow() -> None:
-        with watching("c", answers(5), Source(("t",)), POLL_S) as user:
-            reading = await user.next()
-            assert isinstance(reading.error, BrokerUnavailable)
-            assert "hangs" in str(reading.error)
-            monkeypatch.setattr(Client, "hangs", False)
-            assert await answered(user) == EndsReading({T: 5})
-
-    run(follow)
+    hangs(monkeypatch, ROUND_S=round_s, SLACK_S=slack_s)
+    with user_of(answers(5)) as user:
+        reading = await user.next()
+        assert isinstance(reading.error, BrokerUnavailable)
+        assert "hangs" in str(reading.error)
+        monkeypatch.setattr(Client, "hangs", False)
+        assert await answered(user) == EndsReading({T: 5})
     assert len(clients) == 2
 
 
-def test_200_users_of_a_broker_that_hangs_share_one_thread_and_one_request(
+async def test_200_users_of_a_broker_that_hangs_share_one_thread_and_one_request(
     monkeypatch: pytest.MonkeyPatch, clients: list[Client]
 ) -> None:
     """And leave the event loop free."""
-    for name, value in {"SLACK_S": 0.5, "REQUEST_S": 0.0, "STEP_S": POLL_S}.items():
-        monkeypatch.setattr(ends, name, value)
-    monkeypatch.setattr(Client, "hangs", True)
-
-    async def follow() -> None:
-        with ExitStack() as stack:
-            users = [stack.enter_context(watching("c", answers(5), Source((f"t{n}",)), 2.0)) for n in range(200)]
-            reading = asyncio.gather(*(user.next() for user in users))
-            turns = 0
-            while not reading.done():
-                await asyncio.wait({reading}, timeout=POLL_S)
-                turns += 1
-            assert turns > 10
-            assert all(isinstance(each.error, BrokerUnavailable) for each in reading.result())
-
-    run(follow)
+    hangs(monkeypatch, SLACK_S=0.5)
+    with ExitStack() as stack:
+        users = [stack.enter_context(user_of(answers(5), 2.0, f"t{n}")) for n in range(200)]
+        reading = asyncio.gather(*(user.next() for user in users))
+        turns = 0
+        while not reading.done():
+            await asyncio.wait({reading}, timeout=POLL_S)
+            turns += 1
+        assert turns > 10
+        assert all(isinstance(each.error, BrokerUnavailable) for each in reading.result())
     assert [(client.asked["list_offsets"], client.threads) for client in clients] == [(1, 1)]
 
 
-def test_a_connection_that_names_another_cluster_is_followed_though_the_former_one_answers(
+async def test_a_connection_that_names_another_cluster_is_followed_though_the_former_one_answers(
     monkeypatch: pytest.MonkeyPatch, clients: list[Client]
 ) -> None:
     """Nothing would fail there, and no record would come. A connection that cannot be read changes nothing."""
     monkeypatch.setattr(ends, "METADATA_S", 2 * POLL_S)
-
-    async def follow() -> None:
-        settings = answers(5, 5, ConfigError("Airflow has no connection c"), 7)
-        with watching("c", settings, Source(("t",)), POLL_S) as user:
-            assert await user.next() == EndsReading({T: 5})
-            while (reading := await user.next()) != EndsReading({T: 7}):
-                assert reading == EndsReading({T: 5})
-
-    run(follow)
+    with user_of(answers(5, 5, ConfigError("Airflow has no connection c"), 7)) as user:
+        assert await user.next() == EndsReading({T: 5})
+        while (reading := await user.next()) != EndsReading({T: 7}):
+            assert reading == EndsReading({T: 5})
     former, present = clients
     assert former.asked["list_offsets"] >= 3
     assert present.asked["describe_topics"] >= 1
 
 
-def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
+async def test_a_connection_that_was_corrected_is_taken_at_the_next_poll() -> None:
     """What no wait mends, somebody may have mended: one that is missing, or whose settings no client takes."""
-
-    async def follow() -> None:
-        with watching("c", answers(ConfigError("Airflow has no connection c"), -1, 5), Source(("t",)), POLL_S) as user:
-            assert isinstance((await user.next()).error, ConfigError)
-            assert await answered(user) == EndsReading({T: 5})
-
-    run(follow)
+    with user_of(answers(ConfigError("Airflow has no connection c"), -1, 5)) as user:
+        assert isinstance((await user.next()).error, ConfigError)
+        assert await answered(user) == EndsReading({T: 5})
 
 
-def test_a_failure_is_shared_for_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_failure_is_shared_for_pauses_that_double(monkeypatch: pytest.MonkeyPatch) -> None:
     """Up to the longest: a broker that is away is asked less and less."""
+    now_s, asked = [0.0], list[float]()
     monkeypatch.setattr(ends, "LONGEST_PAUSE_S", 30.0)
-    now_s = [0.0]
     monkeypatch.setattr(ends, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
-    asked: list[float] = []
 
     async def settings() -> Mapping[str, str]:
         asked.append(now_s[0])
         raise ConfigError("Airflow has no connection c")
 
-    async def follow() -> None:
-        with watching("c", settings, Source(("t",)), 1.0) as user:
-            for now_s[0] in range(100):
-                await user.poller.reading(user)
-
-    run(follow)
+    with user_of(settings, 1.0) as user:
+        for now_s[0] in range(100):
+            await user.poller.reading(user)
     assert asked == [0, 1, 3, 7, 15, 31, 61, 91]
 
 
-def test_users_are_told_one_after_the_other() -> None:
+async def test_users_are_told_one_after_the_other() -> None:
     """What each computes of thousands of partitions would add up to a time in which the event loop serves nobody else."""
     turns = [0]
 
@@ -254,14 +217,11 @@ def test_users_are_told_one_after_the_other() -> None:
             await asyncio.sleep(0)
 
     async def use() -> int:
-        with watching("c", answers(5), Source(("t",)), POLL_S) as user:
+        with user_of(answers(5)) as user:
             await user.next()
             return turns[0]
 
-    async def follow() -> None:
-        counting = asyncio.create_task(count())
-        told = await asyncio.gather(*(use() for _ in range(5)))
-        counting.cancel()
-        assert len(set(told)) == 5
-
-    run(follow)
+    counting = asyncio.create_task(count())
+    told = await asyncio.gather(*(use() for _ in range(5)))
+    counting.cancel()
+    assert len(set(told)) == 5
