@@ -50,6 +50,13 @@ def away(request: httpx.Request) -> httpx.Response:
     raise httpx.ConnectError("refused", request=request)
 
 
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pauses take no time, though the clock shows it."""
+    now = [0.0]
+    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s)))
+
+
 NO_URLS = ["airflow.example.com:8080", "airflow", "ftp://airflow", "http://", "http://[::1", "http://a:b:c"]
 FAULT = {"loc": ["body", "slots"], "msg": "must be positive"}
 FORBIDDEN, ROLE = refusal(403, "Forbidden"), "Forbidden .HTTP 403.. It needs Airflow's role {}, or"
@@ -139,7 +146,7 @@ def test_a_token_that_is_given_is_used_and_never_fetched() -> None:
 
 
 @pytest.mark.parametrize(
-    ("response", "words"),
+    ("answer", "words"),
     [
         (refusal(401, "Invalid"), "Invalid.*Correct TIDEGATE_AIRFLOW_USER"),
         (refusal(404, "Not Found"), "auth manager.*TIDEGATE_AIRFLOW_TOKEN"),
@@ -149,12 +156,11 @@ def test_a_token_that_is_given_is_used_and_never_fetched() -> None:
         (httpx.Response(200, text="<html>Sign in"), "something other than JSON.*<html>Sign in.*TIDEGATE_AIRFLOW_URL"),
         (httpx.Response(301, headers={"Location": "https://air/auth"}), "redirect to https://air/auth.*TIDEGATE_AIRFLOW_URL"),
     ],
-    ids=["wrong", "no-login", "broken", "list", "no-token", "page", "redirect"],
 )
-def test_a_login_that_gives_no_token_names_what_to_set(response: httpx.Response, words: str) -> None:
+def test_a_login_that_gives_no_token_names_what_to_set(answer: httpx.Response, words: str) -> None:
     """No httpx or JSON error gets out, and no password goes where a redirect leads."""
     with (
-        AirflowApi("http://airflow", "u", "p", transport=httpx.MockTransport(lambda _: response)) as client,
+        AirflowApi("http://airflow", "u", "p", transport=httpx.MockTransport(lambda _: answer)) as client,
         pytest.raises(PlatformError, match=words),
     ):
         client.get("/dags")
@@ -165,8 +171,8 @@ def test_a_run_failed_for_its_first_failure(failed: list[tuple[str, int]]) -> No
     """What failed after it may have failed for it."""
     tasks: list[dict[str, Any]] = [{"task_id": "plan", "state": "success", "end_date": "1"}]
     for name, end in failed:
-        tasks.append({"task_id": name, "state": "failed", "end_date": f"{end}", "try_number": 1, "map_index": end})
-        tasks[-1]["rendered_map_index"] = f"chunk {end}"
+        number = {"try_number": 1, "map_index": end, "rendered_map_index": f"chunk {end}"}
+        tasks.append({"task_id": name, "state": "failed", "end_date": f"{end}", **number})
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith("/taskInstances"):
@@ -201,20 +207,18 @@ def test_a_ledger_of_a_thousand_batches_is_read_in_ten_answers() -> None:
 @pytest.mark.parametrize(
     ("body", "ask", "read"),
     [
-        ({"value": '{"rows": 1}'}, lambda client: client.xcom("d", "r", "t"), {"rows": 1}),
-        ({"value": "plain"}, lambda client: client.xcom("d", "r", "t"), "plain"),
-        ({"value": 3}, lambda client: client.xcom("d", "r", "t"), 3),
+        *(({"value": text}, "xcom", read) for text, read in (('{"rows": 1}', {"rows": 1}), ("plain", "plain"), (3, 3))),
         (
             {"content": [{"event": "one"}, {"event": "two", "error_detail": [{"exc_type": "ValueError"}]}]},
-            lambda client: client.task_log("d", "r", "t"),
+            "task_log",
             'one\ntwo\n[{"exc_type": "ValueError"}]',
         ),
     ],
 )
-def test_an_answer_is_read_as_what_it_is(body: dict[str, Any], ask: Callable[[AirflowApi], Any], read: Any) -> None:
+def test_an_answer_is_read_as_what_it_is(body: dict[str, Any], ask: str, read: Any) -> None:
     """Airflow gives the stored text of an XCom, and a log as events with what they carry of an error."""
     with api(httpx.Response(200, json=body)) as client:
-        assert ask(client) == read
+        assert getattr(client, ask)("d", "r", "t") == read
 
 
 def test_a_missing_dag_is_explained_by_the_import_errors() -> None:
@@ -254,6 +258,7 @@ def test_a_connection_is_followed_while_it_is_ours(current: dict[str, Any] | Non
 LOCKED = {"reason": "Database error", "statement": "hidden", "orig_error": "hidden", "message": "Serious error"}
 
 
+@pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("answers", "asked", "raised"),
     [
@@ -263,14 +268,9 @@ LOCKED = {"reason": "Database error", "statement": "hidden", "orig_error": "hidd
         ([(500, "a bug")], 1, "HTTP 500"),
         ([(503, LOCKED)] * 99, 61, "Database error"),
     ],
-    ids=["unlocked", "unlocked-for-a-backfill", "refused", "another-fault", "locked-for-ever"],
 )
-def test_what_airflows_database_rolled_back_is_asked_again(
-    monkeypatch: pytest.MonkeyPatch, answers: list[tuple[int, Any]], asked: int, raised: str
-) -> None:
+def test_what_airflows_database_rolled_back_is_asked_again(answers: list[tuple[int, Any]], asked: int, raised: str) -> None:
     """For a minute, and nothing else is: what the API refuses for good is raised at once."""
-    now = [0.0]
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s)))
     posted: list[bytes] = []
     told: list[str] = []
 
@@ -282,9 +282,8 @@ def test_what_airflows_database_rolled_back_is_asked_again(
     with api(answer, told.append) as client, pytest.raises(PlatformError, match=raised) if raised else nullcontext():
         client.post("/connections", {"connection_id": "kafka_default"})
     assert posted == [b'{"connection_id":"kafka_default"}'] * asked
-    assert told == (
-        ["Airflow's database fails POST /api/v2/connections; it is asked again for up to 60 s"] if asked > 1 else []
-    )
+    again = "Airflow's database fails POST /api/v2/connections; it is asked again for up to 60 s"
+    assert told == ([again] if asked > 1 else [])
 
 
 class LostAnswers:
@@ -311,12 +310,6 @@ class LostAnswers:
         return refusal(500, LOCKED) if self.changes == 1 else httpx.Response(status, json={})
 
 
-@pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pauses take no time."""
-    monkeypatch.setattr(waiting, "time", SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None))
-
-
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize(
     ("change", "there", "left"),
@@ -327,7 +320,6 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
         (lambda client: client.sync_connection("named", {"conn_type": "kafka"}, mark="ours"), {}, "named"),
         (lambda client: client.delete_variable("named"), {"named": {"value": "v"}}, ""),
     ],
-    ids=["run", "variable", "pool", "connection", "removed variable"],
 )
 def test_what_was_done_before_its_answer_was_lost_is_done_once(
     change: Callable[[AirflowApi], object], there: dict[str, Any], left: str

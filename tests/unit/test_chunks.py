@@ -122,14 +122,8 @@ def test_the_work_of_cutting_grows_with_the_batches_and_not_with_their_square() 
         selection = merged(one for batch in batches[::2] for one in batch)
         receipts = [receipt(n, *batch) for n, batch in enumerate(batches)]
         receipts += [receipt(n, *batches[n], replay="x") for n in range(0, count, 2)]
-        counted = 0
-
-        def count_call(frame: object, event: str, argument: object) -> None:
-            del frame, event, argument
-            nonlocal counted
-            counted += 1
-
-        sys.setprofile(count_call)
+        events: list[str] = []
+        sys.setprofile(lambda _frame, event, _argument: events.append(event))
         try:
             cut_chunks(selection, batches, 50)
             smallest_size(selection, batches, count)
@@ -138,6 +132,6 @@ def test_the_work_of_cutting_grows_with_the_batches_and_not_with_their_square() 
             without(merged(one for batch in batches for one in batch[:1]), selection)
         finally:
             sys.setprofile(None)
-        return counted
+        return len(events)
 
     assert calls(400) < 3 * calls(200)

@@ -22,6 +22,7 @@ from tidegate.testing.fakes import FakeBrokers
 
 ONE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 TWO = Pipeline("p", Source(("t", "u")), "m:f", sink=Sink("lake.a.b"))
+END = "2013-03-02"
 
 
 @pytest.mark.parametrize(
@@ -35,13 +36,8 @@ TWO = Pipeline("p", Source(("t", "u")), "m:f", sink=Sink("lake.a.b"))
         ([], ["0:5"], None, {"offsets": {"t": {"0": [[None, 5]]}}}),
         (["1000"], ["2000"], None, {"offsets": [[1000, 2000]]}),
         ([], [], "2013-03-01", {"from_time": "2013-03-01T00:00:00Z", "until_time": None}),
-        (
-            [],
-            ["2013-03-02"],
-            "2013-03-01T12:00+01:00",
-            {"from_time": "2013-03-01T11:00:00Z", "until_time": "2013-03-02T00:00:00Z"},
-        ),
-        ([], ["2013-03-02T00:00:00"], None, {"from_time": None, "until_time": "2013-03-02T00:00:00Z"}),
+        ([], [END], "2013-03-01T12:00+01:00", {"from_time": "2013-03-01T11:00:00Z", "until_time": "2013-03-02T00:00:00Z"}),
+        ([], [f"{END}T00:00:00"], None, {"from_time": None, "until_time": "2013-03-02T00:00:00Z"}),
     ],
 )
 def test_words_become_offsets_or_times(first: list[str], last: list[str], since: str | None, params: dict[str, Any]) -> None:
@@ -54,7 +50,7 @@ def test_words_become_offsets_or_times(first: list[str], last: list[str], since:
     [
         (TWO, ["0:5"], [], None, "'0:5': the pipeline reads several topics"),
         (ONE, ["a:b:c"], [], None, "'a:b:c' is no offset"),
-        (ONE, ["0:5"], ["2013-03-02"], None, "use offsets or times, not both"),
+        (ONE, ["0:5"], [END], None, "use offsets or times, not both"),
         (ONE, ["5", "0:5"], [], None, "of all partitions or of some"),
         (ONE, [], [], "soon", "'soon' is not a valid time"),
         (ONE, [], ["0:5"], "2013-03-01", "'0:5' is not a valid time"),
@@ -136,11 +132,7 @@ def test_what_cannot_be_replayed_is_refused_before_a_run_exists(run: Any, words:
     assert api.triggered == []
 
 
-AWAY = [
-    errors.BrokerUnavailable("no broker answers"),
-    errors.ConfigError("the API hides the secrets"),
-    errors.SinkUnavailable("no catalog"),
-]
+AWAY = [kind("no answer") for kind in (errors.BrokerUnavailable, errors.ConfigError, errors.SinkUnavailable)]
 
 
 @pytest.mark.parametrize(

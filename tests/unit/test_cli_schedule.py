@@ -313,17 +313,12 @@ def test_the_history_names_who_ran_it_what_failed_and_what_cannot_be_read(remote
     assert [sum(key in fault for fault in shown["faults"]) for key in (broken, remote.ledger.cursor_key)] == [1, 1]
 
 
-def test_the_history_counts_rejected_records_beside_rows(remote: FakeRemote) -> None:
-    (first,) = remote.sink.found
-    remote.sink.found[:] = [replace(first, write=replace(first.write, quarantined=1234))]
-    assert "1,234 rejected" in run("ledger", "show", "p").stdout
-
-
-def test_verify_names_the_quarantine_that_a_file_lacks(remote: FakeRemote) -> None:
+def test_rejected_records_are_counted_and_the_quarantine_that_a_file_lacks_is_named(remote: FakeRemote) -> None:
     """Without it, what its loads have rejected is looked for nowhere."""
     MISCOUNTED(remote)
     (first,) = remote.sink.found
-    remote.sink.found[:] = [replace(first, write=replace(first.write, quarantined=2))]
+    remote.sink.found[:] = [replace(first, write=replace(first.write, quarantined=1234))]
+    assert "1,234 rejected" in run("ledger", "show", "p").stdout
     assert "has no quarantine for them" in run("ledger", "verify", "p").stdout.replace("\n", " ")
 
 

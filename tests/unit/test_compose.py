@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
@@ -31,17 +30,11 @@ DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 REFERENCE = re.compile(r"(?<!\$)\$\{(?P<name>[A-Z_]+)(?P<rule>:[-?])(?P<value>[^}]*)\}")
 CONNECTIONS = ("KAFKA_DEFAULT", "SPARK_CONNECT_DEFAULT", "SPARK_DEFAULT")
 SECRET = re.compile(r"PASSWORD$|SECRET|KEY$|TOKEN")
-
-
 REFERENCES = [*REFERENCE.finditer((ROOT / "docker-compose.yml").read_text())]
 DEFAULTS = {r["name"]: r["value"] for r in REFERENCES if r["rule"] == ":-"}
 
 
-def environments() -> Iterator[tuple[str, str, str]]:
-    """Service, variable and value of every setting."""
-    for name, service in SERVICES.items():
-        for variable, value in service.get("environment", {}).items():
-            yield name, variable, value
+ENVIRONMENT = [setting for service in SERVICES.values() for setting in service.get("environment", {}).items()]
 
 
 def properties(file: Path) -> dict[str, str]:
@@ -54,11 +47,6 @@ def ivy(file: Path) -> dict[str, str]:
     """The version of every module that an Ivy file names."""
     found = ET.parse(file).iter("dependency")  # noqa: S314 - our own file
     return {d.attrib["name"]: d.attrib["rev"] for d in found}
-
-
-def ours() -> dict[str, dict[str, Any]]:
-    """The services that run our own image."""
-    return {name: service for name, service in SERVICES.items() if "build" in service}
 
 
 def test_the_file_has_only_keys_of_the_compose_specification() -> None:
@@ -74,7 +62,7 @@ def test_the_file_has_only_keys_of_the_compose_specification() -> None:
         assert each["healthcheck"].keys() <= health
         assert {*each["deploy"], *each["deploy"]["resources"]} == {"resources", "limits"}
         assert all(mount.keys() <= {"type", "source", "target", "read_only", "bind"} for mount in each.get("volumes", []))
-        assert all(isinstance(value, str) for value in each.get("environment", {}).values())
+    assert all(isinstance(value, str) for _, value in ENVIRONMENT)
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -94,13 +82,12 @@ def test_every_service_is_checked_restarted_and_limited_except_the_one_that_ends
 
 def test_every_mount_names_a_volume_or_a_path_that_exists_and_the_image_owns_what_it_writes() -> None:
     """A new named volume takes its owner from the image's folder; a missing one would belong to root."""
-    made = re.search(r"install -d -o tidegate -g tidegate (.+)", DOCKERFILE)
-    assert made is not None
+    (made,) = re.findall(r"install -d -o tidegate -g tidegate (.+)", DOCKERFILE)
     for service in SERVICES.values():
         for mount in service.get("volumes", []):
             if mount["type"] == "volume":
                 assert mount["source"] in COMPOSE["volumes"]
-                assert "build" not in service or mount["target"] in made[1].split()
+                assert "build" not in service or mount["target"] in made.split()
             else:
                 assert mount["read_only"]
                 assert mount["bind"]["create_host_path"] or (ROOT / mount["source"]).exists()
@@ -138,7 +125,7 @@ def test_versions_are_those_of_the_lock_and_of_ivy() -> None:
     jars = ivy(ROOT / "ivy.xml")
     lock = {p["name"]: p.get("version", "") for p in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
     assert SERVICES["kafka"]["image"].startswith(f"apache/kafka:{jars['kafka_2.13']}@")
-    assert {s["image"] for s in ours().values()} == {f"tidegate:{tidegate.__version__}"}
+    assert {s["image"] for s in SERVICES.values() if "build" in s} == {f"tidegate:{tidegate.__version__}"}
     assert jars["spark-sql-kafka-0-10_2.13"] == lock["pyspark"] == lock["pyspark-client"]
     assert f"iceberg-spark-runtime-{lock['pyspark'].rpartition('.')[0]}_2.13" in jars
     assert len(set(re.findall(r"python:?(3\.\d+)", DOCKERFILE))) == 1
@@ -153,13 +140,10 @@ def test_versions_are_those_of_the_lock_and_of_ivy() -> None:
 def test_every_setting_of_airflow_is_one_that_airflow_knows() -> None:
     """A misspelt AIRFLOW__SECTION__OPTION is silently ignored by Airflow, so it must not get in."""
     spec = importlib.util.find_spec("airflow")  # its own list of options, read without importing it
-    assert spec is not None
-    assert spec.origin is not None
+    assert spec and spec.origin  # noqa: PT018 - for the type checker
     described = yaml.safe_load((Path(spec.origin).parent / "config_templates" / "config.yml").read_text())
     known = {f"AIRFLOW__{section}__{option}".upper() for section in described for option in described[section]["options"]}
-    stated = {variable for _, variable, _ in environments() if variable.startswith("AIRFLOW__")}
-    assert stated
-    assert stated <= known
+    assert set() < {variable for variable, _ in ENVIRONMENT if variable.startswith("AIRFLOW__")} <= known
 
 
 def test_connections_name_services_and_the_ports_they_listen_on() -> None:
@@ -168,9 +152,8 @@ def test_connections_name_services_and_the_ports_they_listen_on() -> None:
     listeners = SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"]
     assert f"INTERNAL://{kafka['extra']['bootstrap.servers']}," in listeners
     assert connect["host"] in SERVICES
-    assert {f"spark.connect.grpc.binding.port={connect['port']}", *(f"{k}={v}" for k, v in SHARED_CODE_PROPERTIES.items())} <= {
-        *server
-    }
+    stated = {"spark.connect.grpc.binding.port": connect["port"], **SHARED_CODE_PROPERTIES}
+    assert {f"{name}={value}" for name, value in stated.items()} <= {*server}
     master = f"{submit['host']}:{submit['port']}"
     assert master in server
     assert master in SERVICES["spark-worker"]["command"]
@@ -180,8 +163,8 @@ def test_connections_name_services_and_the_ports_they_listen_on() -> None:
 def test_ports_are_published_once_and_on_the_loopback_only() -> None:
     """Nothing of it has a password for the network, so nothing of it is on the network."""
     published = [port for service in SERVICES.values() for port in service.get("ports", [])]
-    found = [re.fullmatch(r"127\.0\.0\.1:(\$\{[A-Z_]+:-\d+\}):\d+", port) for port in published]
-    assert len({match and match[1] for match in found} - {None}) == len(published) > 0
+    found = re.findall(r"(?m)^127\.0\.0\.1:(\$\{[A-Z_]+:-\d+\}):\d+$", "\n".join(published))
+    assert len(set(found)) == len(published) > 0
 
 
 def neighbours(name: str) -> set[str]:
@@ -211,11 +194,9 @@ def test_the_database_has_no_way_out() -> None:
 
 def test_no_secret_stands_in_a_file() -> None:
     """Every password and key is a required variable without a default, and URLs carry no password."""
-    for _service, variable, value in environments():
-        if SECRET.search(variable):
-            reference = REFERENCE.fullmatch(value)
-            assert reference is not None, variable
-            assert reference["rule"] == ":?", variable
+    for variable, value in ENVIRONMENT:
+        reference = REFERENCE.fullmatch(value)
+        assert not SECRET.search(variable) or (reference and reference["rule"] == ":?"), variable
     files = [ROOT / "docker-compose.yml", *(f for f in DOCKER.rglob("*") if f.is_file() and "__pycache__" not in f.parts)]
     for file in files:
         assert not re.search(r"://[^/\s:@]+:[^/\s@]+@", file.read_text()), file
@@ -239,7 +220,7 @@ def test_new_secrets_are_random_and_private_and_never_replace_old_ones(tmp_path:
     first = made.read_text()
     values = re.findall(r"(?m)^[A-Z_]+=(.+)$", first)
     assert len(set(values)) == len(values) == len(re.findall(r"(?m)^[A-Z_]+=$", EXAMPLE))
-    assert all(len(base64.urlsafe_b64decode(value)) == 32 for value in values)
+    assert {len(base64.urlsafe_b64decode(value)) for value in values} == {32}
     assert made.stat().st_mode & 0o777 == 0o600
     assert subprocess.run(command, check=False, capture_output=True).returncode == 1
     assert made.read_text() == first
@@ -306,9 +287,7 @@ def test_broker_and_spark_are_set_as_on_the_embedded_platform(tmp_path: Path) ->
 def test_both_ways_to_spark_fit_into_one_worker_at_the_same_time() -> None:
     """The Connect server never lets go of its cores: without room beside it, spark-submit would wait for ever."""
     spark = properties(DOCKER / "spark" / "spark-defaults.conf")
-    cores, memory_g, limit_g = (
-        int(DEFAULTS[f"SPARK_WORKER_{name}"].removesuffix("g")) for name in ("CORES", "MEMORY", "LIMIT")
-    )
+    cores, memory_g, limit_g = (int(DEFAULTS[f"SPARK_WORKER_{of}"].removesuffix("g")) for of in ("CORES", "MEMORY", "LIMIT"))
     assert cores >= 2 * int(spark["spark.cores.max"])
     assert memory_g >= 2 * int(spark["spark.executor.memory"].removesuffix("g"))
     # the container has room for them, the worker's own gigabyte, and what JVMs and Python take beside their heaps

@@ -6,7 +6,6 @@ import hashlib
 import os
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,16 @@ from tidegate_local import jars
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def fake_java(folder: Path, version: str) -> Path:
-    """A `java` that prints that version."""
-    (folder / "bin").mkdir(parents=True)
-    java = folder / "bin" / "java"
-    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-01' >&2\n")
+def fake_java(home: Path, version: str, resolves: str = "") -> Path:
+    """A `java` that says that version of itself, and as Ivy does so: in the folder `$into`, which its last word names."""
+    java = home / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text(f"""#!/bin/sh
+[ "$1" = -version ] && echo 'openjdk version "{version}" 2025-01-01' >&2 && exit
+for word; do into=${{word%%/\\[*}}; done
+mkdir -p "$into"
+{resolves}
+""")
     java.chmod(0o755)
     return java
 
@@ -102,22 +106,11 @@ def fill(folder: Path, content: dict[str, str]) -> None:
         (folder / name).write_text(text)
 
 
-def fake_ivy(folder: Path, content: dict[str, str]) -> Path:
+def fake_ivy(folder: Path, content: dict[str, str]) -> str:
     """A Java home whose Ivy resolves these jars, or fails where there are none; returns the home."""
     fill(folder / "repository", content)
-    java = folder / "java" / "bin" / "java"
-    java.parent.mkdir(parents=True, exist_ok=True)
-    resolve = f'cp -r "{folder}/repository/." "${{into%%/\\[*}}"' if content else "echo ':: org.x#lib;1.0: not found'; exit 1"
-    java.write_text(
-        f"""#!/bin/sh
-[ "$1" = -version ] && echo 'openjdk version "17.0.1"' >&2 && exit
-for word; do into=$word; done
-mkdir -p "${{into%%/\\[*}}"
-{resolve}
-"""
-    )
-    java.chmod(0o755)
-    return java.parents[1]
+    resolves = f'cp -r "{folder}/repository/." "$into"' if content else "echo ':: org.x#lib;1.0: not found'; exit 1"
+    return str(fake_java(folder / "java", "17.0.1", resolves).parents[1])
 
 
 @pytest.fixture
@@ -134,33 +127,34 @@ def cache(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return jars.locate_jars().spark.parent
 
 
-DAMAGE: dict[str, Callable[[Path], object]] = {
-    "spark/s-1.jar differs": lambda folder: (folder / "spark/s-1.jar").write_text("spark, and a stranger's class"),
-    "kafka/k-1.jar is missing": lambda folder: (folder / "kafka/k-1.jar").unlink(),
-    "spark/a-0.jar is not in jars.sha256": lambda folder: (folder / "spark/a-0.jar").write_text("first on the class path"),
-    "spark/a-0.JAR is not in jars.sha256": lambda folder: (folder / "spark/a-0.JAR").write_text("on the class path too"),
-}
-
-
 def test_cached_jars_need_neither_java_nor_ivy(cache: Path) -> None:
     """What is there, and is what the sums say, is not resolved again."""
     fill(cache, JARS)
-    said: list[tuple[str, str]] = []
-    assert jars.ensure_jars(lambda phase, state: said.append((phase, state))) == jars.locate_jars()
-    assert said == [("jars", "ready")]
+    said: list[str] = []
+    assert jars.ensure_jars(lambda *words: said.extend(words)) == jars.locate_jars()
+    assert said == ["jars", "ready"]
 
 
-@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize(
+    ("name", "content", "damage"),
+    [
+        ("spark/s-1.jar", "spark, and a stranger's class", "differs"),
+        ("kafka/k-1.jar", None, "is missing"),
+        ("spark/a-0.jar", "first on the class path", "is not in jars.sha256"),
+        ("spark/a-0.JAR", "on the class path too", "is not in jars.sha256"),
+    ],
+)
 def test_a_damaged_cache_is_named_and_resolved_anew(
-    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch, damage: str
+    cache: Path, no_java: Path, monkeypatch: pytest.MonkeyPatch, name: str, content: str | None, damage: str
 ) -> None:
     """A folder is believed by its content, never by its name."""
-    fill(cache, JARS)
-    DAMAGE[damage](cache)
-    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, JARS)))
+    fill(cache, {**JARS, name: content or ""})
+    if content is None:
+        (cache / name).unlink()
+    monkeypatch.setenv("JAVA_HOME", fake_ivy(no_java, JARS))
     said: list[str] = []
     jars.ensure_jars(lambda _phase, state: said.append(state))
-    assert said[0].startswith(f"resolving anew: {damage}")
+    assert said[0].startswith(f"resolving anew: {name} {damage}")
     assert said[1:] == ["ready"]
     assert {path.relative_to(cache).as_posix(): path.read_text() for path in cache.rglob("*.*")} == JARS
 
@@ -177,7 +171,7 @@ def test_jars_that_cannot_be_resolved_are_not_used(
 ) -> None:
     """The error names the damage, and why it cannot be repaired. Nobody takes half a set of jars for a whole one."""
     fill(cache, before)
-    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {})))
+    monkeypatch.setenv("JAVA_HOME", fake_ivy(no_java, {}))
     with pytest.raises(PlatformError, match=message):
         jars.ensure_jars()
     assert cache.exists() == bool(before)
@@ -191,7 +185,7 @@ def test_jars_that_a_repository_serves_otherwise_are_named_and_not_used(
     """A version says nothing about content; neither does what was in the cache before."""
     fill(cache, before)
     served = {name: text for name, text in JARS.items() if name != "spark/t-1.jar"}
-    monkeypatch.setenv("JAVA_HOME", str(fake_ivy(no_java, {**served, "kafka/k-1.jar": "x", "kafka/new.jar": "y"})))
+    monkeypatch.setenv("JAVA_HOME", fake_ivy(no_java, {**served, "kafka/k-1.jar": "x", "kafka/new.jar": "y"}))
     with pytest.raises(PlatformError) as caught:
         jars.ensure_jars()
     for told in ("spark/t-1.jar is missing", "kafka/new.jar is not in", "kafka/k-1.jar differs", "~/.ivy2/cache"):
