@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from math import inf
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 from unittest import mock
 from zoneinfo import ZoneInfo
 
@@ -43,15 +44,24 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.run import Request
 
 DOCTOR = f"{DOCTOR_DAG}flights"
+OWN = {"flights", "flights__replay", DOCTOR}
+"""The DAGs of this repo's one pipeline."""
 REPO = Path(__file__).parents[2]
 PIPELINE = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"))
 
 
-def parse(dags: Path) -> tuple[DagBag, dict[str, Any], dict[str, str]]:
-    """The bag, the serialized DAGs and the import errors, as Airflow's DAG processor makes them."""
+class Parsed(NamedTuple):
+    """DAGs, their serialized form and the import errors, as Airflow's DAG processor makes them."""
+
+    dags: dict[str, Any]
+    serialized: dict[str, Any]
+    errors: dict[str, str]
+
+
+def parse(dags: Path) -> Parsed:
     bag = DagBag(dags, bundle_path=dags, bundle_name="dags")
     serialized, errors = _serialize_dags(bag, structlog.get_logger())
-    return bag, {dag.data["dag"]["dag_id"]: dag.data["dag"] for dag in serialized}, {**bag.import_errors, **errors}
+    return Parsed(bag.dags, {dag.data["dag"]["dag_id"]: dag.data["dag"] for dag in serialized}, {**bag.import_errors, **errors})
 
 
 @pytest.fixture
@@ -60,17 +70,22 @@ def dags(tmp_path: Path) -> Path:
     return Path(shutil.copytree(REPO / "dags", tmp_path / "dags", ignore=shutil.ignore_patterns("__pycache__")))
 
 
-def test_every_pipeline_parses_with_no_connection_defined(dags: Path) -> None:
+@pytest.fixture(scope="module")
+def parsed() -> Parsed:
+    """This repo's DAG folder, for tests that change nothing of it."""
+    return parse(REPO / "dags")
+
+
+def test_every_pipeline_parses_with_no_connection_defined(parsed: Parsed) -> None:
     """Two DAGs for each pipeline file, one that examines the installation, and no import error."""
-    bag, serialized, errors = parse(dags)
-    assert errors == {}
+    assert parsed.errors == {}
     names = {f.stem for f in (REPO / "dags" / "pipelines").glob("*.yaml")}
-    assert set(bag.dags) == set(serialized) == names | {f"{name}__replay" for name in names} | {DOCTOR}
+    assert set(parsed.dags) == set(parsed.serialized) == names | {f"{name}__replay" for name in names} | {DOCTOR}
 
 
-def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -> None:
+def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(parsed: Parsed) -> None:
     """Catch-up would plan runs of the past, parallel runs would race for the cursor."""
-    dag = parse(dags)[0].dags["flights"]
+    dag = parsed.dags["flights"]
     assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "commit"]
     assert dag.get_task("load").upstream_task_ids == {"plan"}
     assert dag.get_task("commit").upstream_task_ids == {"load"}
@@ -79,10 +94,11 @@ def test_a_dag_is_plan_then_load_then_commit_and_one_run_at_a_time(dags: Path) -
     assert "max_records: 100000" in (dag.doc_md or "")
 
 
-def test_a_run_that_has_begun_comes_before_other_plans_and_chunks_of_replays_come_last(dags: Path) -> None:
+def test_a_run_that_has_begun_comes_before_other_plans_and_chunks_of_replays_come_last(parsed: Parsed) -> None:
     """As Airflow weighs tasks: by its default, many pipelines would plan before the first of them loads."""
-    bag, strategy = parse(dags)[0].dags, cast("Any", validate_and_load_priority_weight_strategy)
-    tasks = [bag["flights__replay"].get_task("load"), *(bag["flights"].get_task(name) for name in ("plan", "load", "commit"))]
+    strategy = cast("Any", validate_and_load_priority_weight_strategy)
+    own = (parsed.dags["flights"].get_task(name) for name in ("plan", "load", "commit"))
+    tasks = [parsed.dags["flights__replay"].get_task("load"), *own]
     weights = [strategy(task.weight_rule).get_weight(SimpleNamespace(task=task)) for task in tasks]
     assert weights == sorted(set(weights))
 
@@ -91,15 +107,11 @@ def test_a_pipeline_that_catches_up_has_a_task_for_it_after_the_commit(dags: Pat
     """A @continuous schedule starts the next run by itself."""
     file = dags / "pipelines" / "flights.yaml"
     text = f"{file.read_text()}catch_up: true\n"
-    file.write_text(text)
-    dag = parse(dags)[0].dags["flights"]
-    assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "commit", "catch_up"]
-    assert dag.get_task("catch_up").upstream_task_ids == {"commit"}
-    assert "| catch_up |" in (dag.doc_md or "")
-    file.write_text(f"{text}schedule: '@continuous'\n")
-    dag = parse(dags)[0].dags["flights"]
-    assert not dag.has_task("catch_up")
-    assert "| catch_up |" not in (dag.doc_md or "")
+    for schedule, tasks in (("", ["catch_up"]), ("schedule: '@continuous'\n", [])):
+        file.write_text(f"{text}{schedule}")
+        dag = parse(dags).dags["flights"]
+        assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "commit", *tasks]
+        assert ("| catch_up |" in (dag.doc_md or "")) is bool(tasks)
 
 
 def test_a_table_that_is_maintained_has_a_dag_of_independent_steps_one_at_a_time(dags: Path) -> None:
@@ -107,28 +119,31 @@ def test_a_table_that_is_maintained_has_a_dag_of_independent_steps_one_at_a_time
     file = dags / "pipelines" / "flights.yaml"
     text = file.read_text()
     file.write_text(f"{text}maintenance: {{}}\n")
-    dag = parse(dags)[0].dags["flights__maintain"]
-    assert {task.task_id: task.upstream_task_ids for task in dag.tasks} == {
-        "plan": set(),
-        "compact": {"plan"},
-        "expire": {"plan"},
-    }
+    dag = parse(dags).dags["flights__maintain"]
+    above = {task.task_id: task.upstream_task_ids for task in dag.tasks}
+    assert above == {"plan": set(), "compact": {"plan"}, "expire": {"plan"}}
     assert (dag.max_active_runs, dag.max_active_tasks, dag.is_paused_upon_creation) == (1, 1, False)
     assert {task.pool for task in dag.tasks} == {"default_pool"}
     file.write_text(f"{text}maintenance: {{schedule: '@daily', keep_orphans: 3d}}\n")
-    bag, serialized, errors = parse(dags)
-    by_weight = sorted(bag.dags["flights__maintain"].tasks[1:], key=lambda task: -task.priority_weight)
-    assert [task.task_id for task in by_weight] == ["compact", "expire", "remove_orphans"]
-    assert errors == {}
+    scheduled, serialized, errors = parse(dags)
+    by_weight = sorted(scheduled["flights__maintain"].tasks[1:], key=lambda task: -task.priority_weight)
+    assert ([task.task_id for task in by_weight], errors) == (["compact", "expire", "remove_orphans"], {})
     assert serialized["flights__maintain"]["timetable"]["__type"].endswith("CronTriggerTimetable")
     assert serialized["flights__maintain"].get("is_paused_upon_creation") is None
 
 
-def test_tasks_have_no_copies_of_their_dags_params(dags: Path) -> None:
-    """Airflow would validate each copy whenever it reads the file. What a task is given has the DAG's, and the trigger's."""
-    for dag in parse(dags)[0].dags.values():
+def test_tasks_have_no_copies_of_their_dags_params_and_ask_for_no_callback(parsed: Parsed) -> None:
+    """Airflow would validate each copy whenever it reads the file. What a task is given has the DAG's, and the trigger's.
+
+    The DAG processor reads a callback with the run's parameters: one that it cannot read ends it, again after each restart.
+    """
+    for dag in parsed.dags.values():
         assert dag.params or dag.dag_id == DOCTOR
+        assert not dag.has_on_failure_callback
+        assert not dag.has_on_success_callback
         for task in dag.tasks:
+            assert not task.has_on_failure_callback, task
+            assert not task.has_on_retry_callback, task
             assert not task.params
             given = process_params(dag, task, {"max_records": 7}, suppress_exception=False)
             assert given == {**dag.params.dump(), "max_records": 7}
@@ -138,8 +153,8 @@ def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:
     """A replay takes as long as it takes."""
     file = dags / "pipelines" / "flights.yaml"
     file.write_text(f"{file.read_text()}timeout_s: 90\n")
-    bag = parse(dags)[0].dags
-    assert [bag[name].dagrun_timeout for name in ("flights", "flights__replay")] == [timedelta(seconds=90), None]
+    found = parse(dags).dags
+    assert [found[name].dagrun_timeout for name in ("flights", "flights__replay")] == [timedelta(seconds=90), None]
 
 
 def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule(dags: Path) -> None:
@@ -149,25 +164,14 @@ def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule
     for name, (pool, slots) in pools.items():
         sink = f"lake.demo.{name}\n  slots: {slots}\n  pool: {pool}"
         (dags / "pipelines" / f"{name}.yaml").write_text(text.replace("lake.demo.flights", sink))
-    bag = parse(dags)[0].dags
-    most = {name: bag[f"{name}__replay"].get_task("load").max_active_tis_per_dag for name in pools}
+    found = parse(dags).dags
+    most = {name: found[f"{name}__replay"].get_task("load").max_active_tis_per_dag for name in pools}
     assert most == {"alone": 4, "first": 2, "second": 2, "many": 1, "few": 1}
-    assert "Empty: 2," in str(bag["first__replay"].params.get_param("parallel").description)
+    assert "Empty: 2," in str(found["first__replay"].params.get_param("parallel").description)
 
 
-@pytest.mark.parametrize(
-    ("dag_id", "made"),
-    [
-        ("flights", {"flights", "flights__replay"}),
-        ("flights__replay", {"flights", "flights__replay"}),
-        ("more__maintain", {"more", "more__replay", "more__maintain"}),
-        ("posts__receive", {"posts__receive"}),
-        (DOCTOR, {DOCTOR}),
-        ("none", set()),
-    ],
-)
 def test_a_task_makes_the_dags_of_its_own_file_alone_as_they_are_beside_the_others(
-    dags: Path, monkeypatch: pytest.MonkeyPatch, dag_id: str, made: set[str]
+    dags: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files that it does not make DAGs of still count: they share pools and tables."""
     text = (dags / "pipelines" / "flights.yaml").read_text()
@@ -176,11 +180,20 @@ def test_a_task_makes_the_dags_of_its_own_file_alone_as_they_are_beside_the_othe
     (dags / "receivers" / "posts.yaml").write_text("kind: http\ntopic: posts\nlisten: {port: 8080}\n")
     every, _, errors = parse(dags)
     assert errors == {}
-    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)  # as Airflow does before a task
-    found = parse(dags)[0].dags
-    assert set(found) == made
-    serialized = [{key: DagSerialization.to_dict(bag[key]) for key in made} for bag in (every.dags, found)]
-    assert serialized[0] == serialized[1]
+    of_file = {
+        "flights": {"flights", "flights__replay"},
+        "flights__replay": {"flights", "flights__replay"},
+        "more__maintain": {"more", "more__replay", "more__maintain"},
+        "posts__receive": {"posts__receive"},
+        DOCTOR: {DOCTOR},
+        "none": set(),
+    }
+    for dag_id, made in of_file.items():
+        monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", dag_id)  # as Airflow does before a task
+        found = parse(dags).dags
+        assert set(found) == made
+        for name in made:
+            assert DagSerialization.to_dict(found[name]) == DagSerialization.to_dict(every[name])
 
 
 def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
@@ -201,23 +214,26 @@ def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("setting", [{"schedule": "61 * * * *"}, {"retry_delay_s": inf}, {"tags": ["x" * 200]}], ids=str)
+REFUSED: dict[str, Any] = {"a": {"schedule": "61 * * * *"}, "b": {"retry_delay_s": inf}, "c": {"tags": ["x" * 200]}}
+
+
 @pytest.mark.parametrize("by_airflow", [False, True])
-def test_what_airflow_refuses_is_the_import_error_of_one_file_whoever_finds_it(
-    dags: Path, monkeypatch: pytest.MonkeyPatch, setting: dict[str, Any], *, by_airflow: bool
+def test_what_airflow_refuses_is_the_import_error_of_its_file_whoever_finds_it(
+    dags: Path, monkeypatch: pytest.MonkeyPatch, *, by_airflow: bool
 ) -> None:
     """The rules of files find it first; where they do not, the building of that pipeline's DAGs does."""
-    made = yaml.safe_load((dags / "pipelines" / "flights.yaml").read_text()) | {"sink": {"table": "lake.demo.refused"}}
-    (dags / "pipelines" / "refused.yaml").write_text(yaml.safe_dump(made if by_airflow else made | setting))
+    for name, setting in REFUSED.items():
+        made = yaml.safe_load((dags / "pipelines" / "flights.yaml").read_text()) | {"sink": {"table": f"lake.demo.{name}"}}
+        (dags / "pipelines" / f"{name}.yaml").write_text(yaml.safe_dump(made if by_airflow else made | setting))
 
     def unchecked(name: str, settings: object, **how: Any) -> Pipeline:
-        return replace(parse_pipeline(name, settings, **how), **(setting if name == "refused" else {}))
+        return replace(parse_pipeline(name, settings, **how), **REFUSED.get(name, {}))
 
     if by_airflow:
         monkeypatch.setattr("tidegate.pipelines.parse_pipeline", unchecked)
     _, serialized, errors = parse(dags)
-    assert (set(serialized), set(errors)) == ({"flights", "flights__replay", DOCTOR}, {"pipelines/refused.yaml"})
-    assert ("Airflow refuses this file" in errors["pipelines/refused.yaml"]) is by_airflow
+    assert (set(serialized), set(errors)) == (OWN, {f"pipelines/{name}.yaml" for name in REFUSED})
+    assert {"Airflow refuses this file" in error for error in errors.values()} == {by_airflow}
 
 
 TEXTS = st.text(max_size=300) | st.sampled_from(
@@ -268,29 +284,16 @@ def test_a_file_that_no_dag_can_be_made_of_is_an_import_error_of_its_own(dags: P
     for name in names:
         (dags / "pipelines" / f"{name}.yaml").write_text(text)
     _, serialized, errors = parse(dags)
-    assert (set(serialized), set(errors)) == (
-        {"flights", "flights__replay", DOCTOR},
-        {f"pipelines/{name}.yaml" for name in names},
-    )
+    assert (set(serialized), set(errors)) == (OWN, {f"pipelines/{name}.yaml" for name in names})
     (dags / "pipelines" / "again.yaml").write_text(text)
     _, serialized, errors = parse(dags)
     assert (serialized, errors.keys() >= {"pipelines/again.yaml", "pipelines/flights.yaml"}) == ({}, True)
     assert "lake.demo.flights is also the table of pipeline flights" in errors["pipelines/again.yaml"]
 
 
-def test_no_dag_asks_the_dag_processor_for_a_callback(dags: Path) -> None:
-    """It reads a callback with the run's parameters: one that it cannot read ends it, and ends it again after each restart."""
-    for dag in parse(dags)[0].dags.values():
-        assert not dag.has_on_failure_callback
-        assert not dag.has_on_success_callback
-        for task in dag.tasks:
-            assert not task.has_on_failure_callback, task
-            assert not task.has_on_retry_callback, task
-
-
-def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> None:
+def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(parsed: Parsed) -> None:
     """By hand only, behind the schedule's own loads, and never paused; no verdict after a load that failed, which says why."""
-    dag = parse(dags)[0].dags["flights__replay"]
+    dag = parsed.dags["flights__replay"]
     assert [t.task_id for t in dag.topological_sort()] == ["plan", "load", "verify"]
     load = dag.get_task("load")
     assert load.is_mapped
@@ -327,9 +330,11 @@ def test_a_replay_is_plan_then_a_load_for_each_chunk_then_verify(dags: Path) -> 
         ("flights__replay", "accept_loss", [True], []),
     ],
 )
-def test_a_form_refuses_what_cannot_be(dags: Path, dag_id: str, field: str, accepted: list[Any], refused: list[Any]) -> None:
+def test_a_form_refuses_what_cannot_be(
+    parsed: Parsed, dag_id: str, field: str, accepted: list[Any], refused: list[Any]
+) -> None:
     """Before a run exists, by the field's name."""
-    params = parse(dags)[0].dags[dag_id].params
+    params = deepcopy(parsed.dags[dag_id].params)
     for value in accepted:
         params[field] = value
     for value in refused:
@@ -337,23 +342,19 @@ def test_a_form_refuses_what_cannot_be(dags: Path, dag_id: str, field: str, acce
             params[field] = value
 
 
-def fields_of(dags: Path, dag_id: str) -> dict[str, dict[str, Any]]:
-    """The form's fields as the UI gets them."""
-    params = parse(dags)[1][dag_id]["params"]
-    return {name: {"description": param["description"], **param["schema"]["__var"]} for name, param in params}
+def test_fields_of_forms_are_explained_and_have_no_star_and_no_markup(parsed: Parsed) -> None:
+    """All are optional: the UI stars each type without null. It shows a plain description word for word.
 
-
-def test_every_field_of_the_replay_form_has_a_section_a_title_and_a_description(dags: Path) -> None:
-    """What to replay is open at first, which the UI does for the section of this name only; the options come after it."""
-    fields = fields_of(dags, "flights__replay")
-    assert [field["section"] for field in fields.values()] == ["Run Parameters"] * 6 + ["Options"] * 6
-    assert all(field["title"] and (field["description"] or field["description_md"]) for field in fields.values())
-
-
-@pytest.mark.parametrize("dag_id", ["flights", "flights__replay"])
-def test_no_field_of_a_form_has_a_star_or_shows_its_markup(dags: Path, dag_id: str) -> None:
-    """All fields are optional: the UI stars each type without null. It shows a plain description word for word."""
-    for name, field in fields_of(dags, dag_id).items():
+    What to replay is open at first, which the UI does for the section of this name only; the options come after it.
+    """
+    fields = {
+        dag_id: {name: {"description": p["description"], **p["schema"]["__var"]} for name, p in dag["params"]}
+        for dag_id, dag in parsed.serialized.items()
+    }
+    of_replay = fields["flights__replay"].values()
+    assert [field["section"] for field in of_replay] == ["Run Parameters"] * 6 + ["Options"] * 6
+    assert all(field["title"] and (field["description"] or field["description_md"]) for field in of_replay)
+    for name, field in [*fields["flights"].items(), *fields["flights__replay"].items()]:
         assert "null" in field.get("type", ["null"]), name
         assert "`" not in (field["description"] or ""), name
 
@@ -378,11 +379,10 @@ def test_a_backfills_run_covers_its_interval_or_the_time_to_the_next_date(
     def day(number: int) -> datetime:
         return datetime(2013, 1, number, tzinfo=UTC)
 
-    pipeline = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), schedule=schedule)
     start, end = interval or (1, 1)
     dates = {"logical_date": day(1), "data_interval_start": day(start), "data_interval_end": day(end)}
     run = SimpleNamespace(**dates, run_after=day(end).astimezone(ZoneInfo("Europe/Berlin")))
-    found, scheduled = _interval(pipeline, run)
+    found, scheduled = _interval(replace(PIPELINE, schedule=schedule), run)
     assert found == tuple(int(day(number).timestamp() * 1000) for number in covers)
     named = DagRun.generate_run_id(run_type=DagRunType.SCHEDULED, logical_date=day(1), run_after=day(end))
     assert scheduled == [named]
@@ -444,19 +444,22 @@ def test_retries_follow_the_error(error: Exception, tries: int, action: RetryAct
     assert (found.action, found.retry_delay) == (action, delay_s and timedelta(seconds=delay_s))
 
 
-def test_plan_and_commit_import_neither_spark_nor_pandas() -> None:
-    """A fresh process parses the DAGs and loads all that plan and commit use."""
+def test_parsing_imports_no_client_and_plan_and_commit_neither_spark_nor_pandas(dags: Path) -> None:
+    """A fresh process parses the DAGs, a receiver's too, and then loads all that plan and commit use."""
+    (dags / "receivers" / "posts.yaml").write_text("kind: http\ntopic: posts\nlisten: {port: 8080}\n")
     code = """
 import sys
 sys.path.insert(0, "dags")
 import tidegate_dags
+assert tidegate_dags.posts__receive
+print({"aiohttp", "confluent_kafka", "tidegate_receivers.runtime.intake"} & {*sys.modules})
 from tidegate.airflow import operators
 from tidegate.airflow.store import VariableStore
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.sinks.iceberg.catalog import load_table
 from tidegate.sinks.iceberg.history import IcebergReader
 from pyiceberg.catalog import load_catalog
-print(sorted({name.split(".")[0] for name in sys.modules} & {"pyspark", "pandas", "py4j", "grpc"}))
+print({name.split(".")[0] for name in sys.modules} & {"pyspark", "pandas", "py4j", "grpc"})
 """
-    found = subprocess.run([sys.executable, "-c", code], cwd=REPO, capture_output=True, text=True, check=True)
-    assert found.stdout.strip().splitlines()[-1] == "[]"
+    found = subprocess.run([sys.executable, "-c", code], cwd=dags.parent, capture_output=True, text=True, check=True)
+    assert found.stdout.strip().splitlines()[-2:] == ["set()", "set()"]

@@ -27,13 +27,12 @@ from tidegate.core.config.pipeline import Limits, Pipeline, Quarantine, Sink, So
 from tidegate.core.config.values import RejectedBy
 from tidegate.core.model.errors import RequestError, SparkJobFailed, TopicRecreated
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.jobs import LoadJob, LoadResult
 from tidegate.core.state.ledger import Ledger, run_key
 from tidegate.testing.fakes import FakeBrokers, FakeReader, FakeRunner, MemoryStore
 from tidegate.views.metrics import METRICS
 
-PARTITIONS = 5000
+FEW, THOUSANDS = 3, 5000
 MOST_BYTES = 4096
 TOPIC = "a_topic_with_a_long_name_as_they_are_in_companies"
 TABLE = "lake.a.b"
@@ -50,10 +49,14 @@ def store() -> MemoryStore:
     return MemoryStore()
 
 
+def ends(partitions: int) -> dict[TopicPartition, int]:
+    return {TopicPartition(TOPIC, n): 100 + n % 7 for n in range(partitions)}
+
+
 @pytest.fixture(autouse=True)
 def world(monkeypatch: pytest.MonkeyPatch, store: MemoryStore, sink: FakeReader) -> FakeBrokers:
     """Ports in memory."""
-    brokers = FakeBrokers(latest={TopicPartition(TOPIC, n): 100 + n % 7 for n in range(PARTITIONS)})
+    brokers = FakeBrokers(latest=ends(FEW))
     use_ports(monkeypatch, store=store, sink=sink, brokers=brokers, runner=FakeRunner(sink))
     return brokers
 
@@ -62,28 +65,21 @@ def batch(run: Run, *, commit: bool = True, pipeline: Pipeline = PIPELINE) -> Ru
     return batch_of(run, pipeline, commit=commit)
 
 
-def replayed(run: Run) -> Run:
-    return replay_by(run, PIPELINE)
-
-
-def largest(run: Run) -> int:
-    return max(map(len, [*run.xcoms.values(), *map(json.dumps, run.events.values())]))
-
-
-def cursor(store: MemoryStore) -> Cursor:
-    return Ledger(store, "p").cursor()
-
-
-def test_a_batch_of_thousands_of_partitions_hands_on_little(store: MemoryStore) -> None:
-    """The ranges are in the saved range, by its key; the commit judges them all the same."""
-    run = batch(Run("r1"))
-    assert largest(run) < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
-    at = cursor(store)
-    assert (at.seq, len(at.at.offsets)) == (1, PARTITIONS)
-    event = run.events[TABLE]
-    assert event["offsets"] == event["rows"] == sum(at.at.offsets.values())
+def test_tasks_hand_on_little_however_many_partitions_there_are(store: MemoryStore, world: FakeBrokers) -> None:
+    """The ranges are in the saved range, by its key; the commit judges them all the same. Of a replay, only chunks count."""
+    world.latest = ends(THOUSANDS)
+    run, again = batch(Run("r1")), replay_by(Run("r2", {"batches": "1"}), PIPELINE)
+    dry = Run("r3", {"batches": "1", "dry_run": True})
+    dry.skips(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+    for each in (run, again, dry):
+        assert max(map(len, [*each.xcoms.values(), *map(json.dumps, each.events.values())])) < MOST_BYTES, each.xcoms
+    cursor, event = Ledger(store, "p").cursor(), run.events[TABLE]
+    assert (cursor.seq, cursor.at.offsets) == (1, world.latest)
+    assert event["offsets"] == event["rows"] == sum(world.latest.values())
     assert (event["pipeline"], event["seq"], event["snapshot"], event["transform"]) == ("p", 1, 1, "m:f@1")
     assert event["key"] in store.values
+    told = json.loads(dry.xcoms["plan", "dry_run"])
+    assert (told["partitions"], told["replaces_count"], len(told["replaces"])) == (THOUSANDS, 1, 1)
 
 
 def test_a_load_tells_its_times_once_its_job_has_ended(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +122,7 @@ def test_a_load_knows_the_kind_of_its_table_and_the_names_that_its_pipeline_had(
     other = replace(PIPELINE, sink=Sink(TABLE, kind="memory"))
     assert Declared.of(other).sink == "memory"
     batch(Run("r1"), pipeline=other)
-    replayed(Run("again", {"batches": "1"}))
+    replay_by(Run("again", {"batches": "1"}), PIPELINE)
     assert seen == [("memory", ("old",)), ("iceberg", ("old",))]
 
 
@@ -141,7 +137,7 @@ def test_a_run_loads_and_commits_what_it_planned_itself(
     for task in (load_of(PIPELINE), finish_of(PIPELINE)):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
             run.execute(task)
-    assert (len(sink.found), cursor(store).seq) == (1, 1)
+    assert (len(sink.found), Ledger(store, "p").cursor().seq) == (1, 1)
 
 
 @pytest.mark.parametrize("edited", [0, 7, "01", [], ["0"], [True], [[0]], [-1], {"0": 0}, [0, 0.0]], ids=repr)
@@ -160,11 +156,10 @@ def test_a_task_of_a_replay_is_labelled_by_its_chunks(chunks: Any, label: str) -
     assert Template(str(template)).render(task=load_of(PIPELINE, chunks)) == label
 
 
-@pytest.mark.slow
 def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) -> None:
     """Not what another one has planned."""
     batch(Run("r1"))
-    first, run = replayed(Run("r2", {"batches": "1"})), Run("r3", {"batches": "1"})
+    first, run = replay_by(Run("r2", {"batches": "1"}), PIPELINE), Run("r3", {"batches": "1"})
     run.xcoms["plan", "replay"] = first.xcoms["plan", "replay"]
     for task in (load_of(PIPELINE, [0]), finish_of(PIPELINE, replays=True)):
         with pytest.raises(RequestError, match="XCom of this run's plan task"):
@@ -172,16 +167,20 @@ def test_a_replay_loads_and_verifies_what_it_planned_itself(sink: FakeReader) ->
     assert len(sink.found) == 2
 
 
-@pytest.mark.slow
+def of_two_chunks(**params: str) -> Run:
+    """A run that has planned to replay the first batch in two chunks."""
+    run = Run("r2", {"batches": "1", "chunk_size": 60 * FEW, **params})
+    run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+    return run
+
+
 def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between_them(
     sink: FakeReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Until then the table holds their rows as of before, with their receipts."""
     batch(Run("r1"))
-    run = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS})
-    chunks = [n for turn in run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE)) for n in turn]
-    assert chunks == [0, 1]
-    run.load(PIPELINE, chunks)
+    run = of_two_chunks()
+    run.load(PIPELINE, [0, 1])
     before, real = len(sink.found), FakeRunner.run
 
     def second_fails(self: FakeRunner, job: LoadJob) -> LoadResult:
@@ -193,18 +192,16 @@ def test_a_cleared_task_loads_all_of_its_chunks_again_though_a_try_fails_between
     with monkeypatch.context() as patched:
         patched.setattr(FakeRunner, "run", second_fails)
         with pytest.raises(SparkJobFailed):
-            run.load(PIPELINE, chunks)
-    run.load(PIPELINE, chunks)
+            run.load(PIPELINE, [0, 1])
+    run.load(PIPELINE, [0, 1])
     assert {receipt.load.seq for receipt in sink.found[before:]} == {0, 1}
 
 
-@pytest.mark.slow
 def test_a_task_that_is_stopped_begins_no_other_chunk(sink: FakeReader, monkeypatch: pytest.MonkeyPatch) -> None:
     """Airflow lets it run on for some seconds, in which a job would begin that goes on in Spark."""
     batch(Run("r1"))
-    run, real = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS}), FakeRunner.run
-    run.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    before, task = len(sink.found), load_of(PIPELINE, [0, 1])
+    run, real, task = of_two_chunks(), FakeRunner.run, load_of(PIPELINE, [0, 1])
+    before = len(sink.found)
 
     def stopped(self: FakeRunner, job: LoadJob) -> LoadResult:
         result = real(self, job)
@@ -226,22 +223,8 @@ def test_a_backfill_takes_no_parameters(sink: FakeReader) -> None:
     assert len(sink.found) == 1
 
 
-def test_tasks_count_a_batch_once_and_the_runs_that_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As metrics of Airflow's; a commit that is cleared has been counted."""
-    sent: list[str] = []
-    monkeypatch.setattr("airflow.sdk.observability.stats.gauge", lambda name, *_, **__: sent.append(name))
-    monkeypatch.setattr("airflow.sdk.observability.stats.incr", lambda name, **__: sent.append(name))
-    run = batch(Run("r1"))
-    assert {"tidegate.batch.committed.p", "tidegate.batch.rows.p", "tidegate.batch.seq.p"} <= {*sent}
-    sent.clear()
-    run.execute(finish_of(PIPELINE))
-    assert sent == []
-    Run("r2").skips(PlanOperator(task_id="plan", pipeline=PIPELINE))
-    assert sent == ["tidegate.lag.records.p", "tidegate.lag.seconds.p", "tidegate.batch.skipped.p"]
-
-
 def test_metrics_arrive_where_airflow_sends_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Through its own StatsD client, in StatsD's own format: a batch, and a run that finds nothing."""
+    """In StatsD's own format: a batch, once though its commit is cleared and done again, and a run that finds nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as statsd:
         statsd.bind(("127.0.0.1", 0))
         statsd.settimeout(10)
@@ -250,22 +233,19 @@ def test_metrics_arrive_where_airflow_sends_them(monkeypatch: pytest.MonkeyPatch
         for name in ("_factory", "_backend"):  # which the next test gets back
             monkeypatch.setattr(airflow_stats, name, None)
         stats.initialize(factory=get_stats_factory(), export_legacy_names=False)
-        batch(Run("r1"))
+        batch(Run("r1")).execute(finish_of(PIPELINE))
         Run("r2").skips(PlanOperator(task_id="plan", pipeline=PIPELINE))
         lines: list[str] = []
         while not lines or "skipped" not in lines[-1]:
-            lines += statsd.recv(65_536).decode().splitlines()
+            lines += [line.removeprefix("airflow.tidegate.") for line in statsd.recv(65_536).decode().splitlines()]
         airflow_stats._get_backend().statsd.close()  # type: ignore[union-attr]
-    arrived = dict(line.removeprefix("airflow.tidegate.").split(":") for line in lines)
-    records = sum(100 + n % 7 for n in range(PARTITIONS))
-    assert arrived["lag.records.p"] == "0|g"
-    assert arrived["batch.rows.p"] == f"{records}|g"
-    assert (arrived["batch.committed.p"], arrived["batch.skipped.p"]) == ("1|c", "1|c")
-    assert f"airflow.tidegate.lag.records.p:{records}|g" in lines
-    assert {line.rpartition(".p:")[0].removeprefix("airflow.tidegate.") for line in lines} <= METRICS.keys()
+    records = sum(ends(FEW).values())
+    assert {f"lag.records.p:{records}|g", f"batch.rows.p:{records}|g", "batch.seq.p:1|g"} <= {*lines}
+    assert lines.count("batch.committed.p:1|c") == 1
+    assert lines[-3:] == ["lag.records.p:0|g", "lag.seconds.p:0|g", "batch.skipped.p:1|c"]
+    assert {line.rpartition(".p:")[0] for line in lines} <= METRICS.keys()
 
 
-@pytest.mark.slow
 def test_a_chunk_is_not_loaded_by_the_number_of_a_batch_of_a_schedule_that_was_rebuilt_since(store: MemoryStore) -> None:
     """Its load alone is cleared, and the number may be that of other records."""
     pipeline = replace(PIPELINE, identity="batch")
@@ -278,28 +258,14 @@ def test_a_chunk_is_not_loaded_by_the_number_of_a_batch_of_a_schedule_that_was_r
         run.execute(LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=Path(), chunks=chunks))
 
 
-def test_a_replay_of_thousands_of_partitions_hands_on_little() -> None:
-    """Dry or in earnest; only the list of chunks grows, with the chunks."""
-    batch(Run("r1"))
-    run = replayed(Run("r2", {"batches": "1"}))
-    assert largest(run) < MOST_BYTES, {key: len(value) for key, value in run.xcoms.items()}
-    dry = Run("r3", {"batches": "1", "dry_run": True})
-    dry.skips(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
-    assert largest(dry) < MOST_BYTES
-    told = json.loads(dry.xcoms["plan", "dry_run"])
-    assert told["partitions"] == PARTITIONS
-    assert told["replaces_count"] == len(told["replaces"]) == 1
-
-
 def test_a_replay_emits_an_event_of_the_pipelines_table_and_a_trial_none() -> None:
     """Whoever is scheduled on the asset sees that rows changed; nobody is scheduled on a trial."""
     batch(Run("r1"))
-    event = replayed(Run("r2", {"batches": "1"})).events[TABLE]
+    event = replay_by(Run("r2", {"batches": "1"}), PIPELINE).events[TABLE]
     assert (event["pipeline"], event["run_id"], event["chunks"]) == ("p", "r2", 1)
-    assert event["rows"] == event["offsets"] > PARTITIONS
-    assert replayed(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"})).events == {}
-    verify = finish_of(PIPELINE, replays=True)
-    assert verify.outlets == [AssetAlias(name="p__replay")]
+    assert event["rows"] == event["offsets"] == sum(ends(FEW).values())
+    assert replay_by(Run("r3", {"batches": "1", "table": f"{TABLE}_trial"}), PIPELINE).events == {}
+    assert finish_of(PIPELINE, replays=True).outlets == [AssetAlias(name="p__replay")]
 
 
 @pytest.mark.parametrize("errors", [None, 0, 3])
@@ -321,8 +287,7 @@ def test_a_load_leaves_for_the_note_how_many_rows_are_of_broken_records(
         "rows of broken records: 3, each with the reason in its column _error" if errors else None
     )
     if errors:
-        again = Run("r2", {"batches": "1", "chunk_size": 60 * PARTITIONS, "table": f"{TABLE}_trial"})
-        again.execute(PlanReplayOperator(task_id="plan", pipeline=PIPELINE))
+        again = of_two_chunks(table=f"{TABLE}_trial")
         assert len(again.load(PIPELINE, [0, 1])) == 2
         again.execute(finish_of(PIPELINE, replays=True))
         assert json.loads(again.xcoms["verify", notes.XCOM_KEY]).startswith("rows of broken records: 6,")
