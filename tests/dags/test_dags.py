@@ -214,7 +214,7 @@ def test_schedules_of_all_kinds_become_timetables(dags: Path) -> None:
     }
 
 
-REFUSED: dict[str, Any] = {"a": {"schedule": "61 * * * *"}, "b": {"retry_delay_s": inf}, "c": {"tags": ["x" * 200]}}
+REFUSED: dict[str, Any] = {"x": {"schedule": "61 * * * *"}, "y": {"retry_delay_s": inf}, "z": {"tags": ["x" * 200]}}
 
 
 @pytest.mark.parametrize("by_airflow", [False, True])

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from airflow import plugins_manager, settings
@@ -23,22 +22,16 @@ from tidegate.cli.init import example, write_files
 REPO = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def plugins(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Airflow's manager of plugins, before it has loaded any, with this repository's plugins folder."""
+def test_the_plugin_is_registered_once_and_its_listener_is_called_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the entry point and by no file: a second one would be an import error. So a note is written once."""
     monkeypatch.setattr(settings, "PLUGINS_FOLDER", str(REPO / "plugins"))
     plugins_manager._get_plugins.cache_clear()
-    return plugins_manager
-
-
-def test_the_plugin_is_registered_once_and_its_listener_is_called_once(plugins: ModuleType) -> None:
-    """By the entry point and by no file: a second one would be an import error. So a note is written once."""
-    loaded, errors = plugins._get_plugins()
+    loaded, errors = plugins_manager._get_plugins()
     assert errors == {}
     (ours,) = [plugin for plugin in loaded if plugin.name == "tidegate"]
     assert ours.listeners == [notes]
     manager = ListenerManager()
-    plugins.integrate_listener_plugins(manager)
+    plugins_manager.integrate_listener_plugins(manager)
     assert [each.plugin for each in manager.hook.on_dag_run_running.get_hookimpls()].count(notes) == 1
 
 
@@ -49,17 +42,14 @@ def test_the_package_is_a_provider() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:GitWildMatchPattern:DeprecationWarning")  # Airflow's own use of pathspec
-def test_airflow_takes_one_file_of_what_init_writes_for_a_dag_file(tmp_path: Path) -> None:
-    """Transforms are none, also where Airflow does not look into files before it imports them."""
-    write_files(tmp_path, example())
-    found = list_py_file_paths(tmp_path, safe_mode=False)
-    assert [Path(file).name for file in found] == ["tidegate_dags.py"]
-    assert list_py_file_paths(tmp_path, safe_mode=True) == found
+def test_what_init_writes_makes_the_dags_of_its_pipeline_by_one_file(tmp_path: Path) -> None:
+    """Both, with loads that run the installed application and find the transforms beside the pipelines.
 
-
-def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None:
-    """Both, with loads that run the installed application and find the transforms beside the pipelines."""
+    Airflow takes no transform for a file of DAGs, also where it does not look into files before it imports them.
+    """
     write_files(tmp_path, example())
+    for safe_mode in (False, True):
+        assert [Path(file).name for file in list_py_file_paths(tmp_path, safe_mode=safe_mode)] == ["tidegate_dags.py"]
     dags = build_dags(tmp_path / "pipelines", spark_jobs=tmp_path / "spark_jobs")
     assert dags.keys() == {"orders", "orders__replay", "tidegate__doctor__orders"}
     load = dags["orders"].get_task("load")
@@ -69,21 +59,19 @@ def test_what_init_writes_makes_the_dags_of_its_pipeline(tmp_path: Path) -> None
 
 
 RECEIVERS = ("tidegate_receivers.config.files", "tidegate_receivers.airflow.dag")
-IMPORTED = "import sys; from tidegate.airflow.preload import preload; print(*preload(sys.argv))"
+IMPORTED = {
+    "scheduler --skip-serve-logs": TASKS + RECEIVERS,
+    "dag-processor": DAGS + RECEIVERS,
+    "triggerer": TRIGGERS,
+    "api-server": (),
+    "dags list": (),
+}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("words", "modules"),
-    [
-        (["scheduler", "--skip-serve-logs"], TASKS + RECEIVERS),
-        (["dag-processor"], DAGS + RECEIVERS),
-        (["triggerer"], TRIGGERS),
-        (["api-server"], ()),
-        (["dags", "list"], ()),
-    ],
-)
-def test_processes_that_fork_others_import_what_those_need(words: list[str], modules: tuple[str, ...]) -> None:
+def test_processes_that_fork_others_import_what_those_need() -> None:
     """All of it is there; other processes import nothing."""
-    done = subprocess.run([sys.executable, "-c", IMPORTED, *words], capture_output=True, text=True, check=True, timeout=120)
-    assert tuple(done.stdout.split()) == modules
+    calls = "".join(f"print(*preload('airflow {words}'.split()))\n" for words in IMPORTED)
+    code = f"from tidegate.airflow.preload import preload\n{calls}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.splitlines() == [" ".join(modules) for modules in IMPORTED.values()]

@@ -109,24 +109,6 @@ def test_a_pool_that_is_there_is_no_error_on_any_database(dialect: str) -> None:
     assert ("IGNORE" in text) if dialect == "mysql" else ("ON CONFLICT DO NOTHING" in text)
 
 
-def test_the_runs_of_other_dags_are_left_alone(session: Session) -> None:
-    """Also where a task is called plan and leaves the same XComs."""
-    with DAG("other", schedule=None) as dag:
-        BaseOperator(task_id="plan", pool="theirs")
-    run = Run(session, dag, "success")
-    run.task("plan", "success", note="secret", tidegate_note="secret")
-    notes.on_dag_run_running(run.row, "started")
-    assert run.end() is None
-    assert session.scalars(select(Pool)).all() == []
-
-
-def test_a_run_that_succeeded_has_its_plan_as_its_note(session: Session) -> None:
-    """And a replay its own."""
-    run = schedule(session, "success")
-    run.task("plan", "success", tidegate_note="batch 7 of orders", note="not ours")
-    assert run.end() == "batch 7 of orders"
-
-
 @pytest.fixture
 def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     """The metrics that the scheduler has sent."""
@@ -137,41 +119,56 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, float]:
     return found
 
 
-def test_the_end_of_a_run_says_whether_the_pipeline_goes_on(session: Session, sent: dict[str, float]) -> None:
-    """A failed one says nothing of when it last went on."""
-    run = schedule(session)
+STOPPED = "tidegate.pipeline.stopped.orders"
+
+
+@pytest.mark.parametrize(
+    ("dag", "state", "run_type", "said"),
+    [
+        (SCHEDULED, "failed", "manual", {STOPPED: 1}),
+        (SCHEDULED, "success", "manual", {STOPPED: 0, "tidegate.pipeline.succeeded.orders": 12.5}),
+        (SCHEDULED, "failed", "backfill", {}),
+        (REPLAY, "failed", "manual", {"tidegate.replay.failed.orders": 1}),
+        (REPLAY, "success", "manual", {}),  # it may be a dry run: its verdict counts the others
+        (MAINTAINED, "failed", "manual", {}),
+    ],
+)
+def test_the_end_of_a_run_says_whether_the_pipeline_goes_on(
+    session: Session, sent: dict[str, float], dag: DAG, state: str, run_type: str, said: dict[str, float]
+) -> None:
+    """A failed one says nothing of when it last went on, and one that the schedule does not wait for nothing of it."""
+    run = Run(session, dag, state)
+    run.row.run_type = run_type
     run.end()
-    assert sent == {"tidegate.pipeline.stopped.orders": 1}
-    run.row.state = "success"
-    run.end()
-    assert sent == {"tidegate.pipeline.stopped.orders": 0, "tidegate.pipeline.succeeded.orders": 12.5}
+    assert sent == said
 
 
-@pytest.mark.parametrize(("state", "counted"), [("failed", {"tidegate.replay.failed.orders": 1}), ("success", {})])
-def test_replays_that_fail_are_counted(session: Session, sent: dict[str, float], state: str, counted: dict[str, float]) -> None:
-    """They do not stop the pipeline. Those that succeed may be dry runs: their verdict counts the others."""
-    Run(session, REPLAY, state).end()
-    assert sent == counted
-
-
-def test_a_run_that_the_schedule_does_not_wait_for_says_nothing_of_it(session: Session, sent: dict[str, float]) -> None:
-    """A backfill's, one of maintenance, and one of a DAG that is not ours."""
-    backfill = schedule(session)
-    backfill.row.run_type = "backfill"
-    backfill.end()
-    Run(session, MAINTAINED).end()
+def test_the_runs_of_other_dags_are_left_alone(session: Session, sent: dict[str, float]) -> None:
+    """Also where a task is called plan and leaves the same XComs."""
     with DAG("other", schedule=None) as dag:
         BaseOperator(task_id="plan", pool="theirs")
-    Run(session, dag).end()
-    assert sent == {}
+    run = Run(session, dag, "success")
+    run.task("plan", "success", note="secret", tidegate_note="secret")
+    notes.on_dag_run_running(run.row, "started")
+    assert (run.end(), sent) == (None, {})
+    assert session.scalars(select(Pool)).all() == []
 
 
-@pytest.mark.parametrize("broken", ["airflow.observability.stats.gauge", "tidegate.airflow.declared.declared_by"])
-def test_metrics_that_cannot_be_sent_fail_no_run(session: Session, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
-    """Neither does a DAG that cannot be read."""
+@pytest.mark.parametrize(
+    ("broken", "noted"),
+    [
+        ("airflow.observability.stats.gauge", True),
+        ("tidegate.airflow.declared.declared_by", False),
+        ("tidegate.airflow.notes._Tasks", False),
+    ],
+)
+def test_a_note_or_metrics_that_cannot_be_written_fail_no_run(
+    session: Session, monkeypatch: pytest.MonkeyPatch, broken: str, *, noted: bool
+) -> None:
+    """They are a convenience. Neither does a DAG that cannot be read."""
     run = schedule(session)
     monkeypatch.setattr(broken, mock.Mock(side_effect=RuntimeError("away")))
-    assert (run.end() is None) == ("declared" in broken)
+    assert bool(run.end()) is noted
 
 
 def done(**said: Any) -> tuple[str, dict[str, Any]]:
@@ -280,17 +277,11 @@ def test_a_note_of_the_listener_is_replaced_and_one_of_a_person_stays(session: S
     run.task("plan", "failed", **left(BrokerUnavailable("away", fix="Wait")))
     assert "Failed in plan" in (run.end() or "")
     run.row.state = "success"
-    XComModel.set(key="tidegate_note", value="batch 1", dag_id="orders", run_id="r", task_id="plan", session=session)
+    for key, value in {"tidegate_note": "batch 1", "note": "not ours"}.items():
+        XComModel.set(key=key, value=value, dag_id="orders", run_id="r", task_id="plan", session=session)
     assert run.end() == "batch 1"
     run.row.dag_run_note.content, run.row.dag_run_note.user_id = "mine", "admin"
     assert run.end() == "mine"
-
-
-def test_a_note_that_cannot_be_written_fails_no_run(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is a convenience."""
-    run = schedule(session)
-    monkeypatch.setattr(notes, "_Tasks", mock.Mock(side_effect=RuntimeError("the database is away")))
-    assert run.end() is None
 
 
 @pytest.mark.parametrize(

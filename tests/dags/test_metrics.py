@@ -62,16 +62,8 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     [
         (
             {"result": RESULT, "timing": TIMING, "interval_s": 60},
-            {
-                "rows": 90,
-                "errors": 3,
-                "interval_s": 60,
-                "write_s": 1.2,
-                "records": 100,
-                "run_s": 4.0,
-                "load_s": 1.5,
-                "delay_s": 0.02,
-            },
+            {"rows": 90, "errors": 3, "interval_s": 60, "write_s": 1.2, "records": 100}
+            | {"run_s": 4.0, "load_s": 1.5, "delay_s": 0.02},
         ),
         ({"result": None, "timing": None, "interval_s": None}, {}),
     ],
@@ -108,8 +100,7 @@ def test_metrics_that_cannot_be_sent_fail_nothing(monkeypatch: pytest.MonkeyPatc
 
 def test_each_metric_of_the_list_is_sent_and_no_other(sent: dict[str, Any]) -> None:
     """Here all that belong to pipelines, by tasks and by the scheduler; triggers and receivers have laws of their own."""
-    seconds = dict.fromkeys(PHASES, 1.0)
-    result = replace(RESULT, seconds=seconds, spark_age_s=1.0)
+    result = replace(RESULT, seconds=dict.fromkeys(PHASES, 1.0), spark_age_s=1.0)
     metrics.committed(SAVED, result=result, timing=replace(TIMING, bound=200), interval_s=60)
     metrics.skipped("orders")
     metrics.failed("orders")

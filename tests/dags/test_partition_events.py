@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pytest
-from airflow.sdk import Asset, AssetAlias, DayWindow, RollupMapper, StartOfDayMapper
-from airflow.sdk.execution_time.context import OutletEventAccessors
+from airflow.sdk import Asset, DayWindow, RollupMapper, StartOfDayMapper
 from airflow.serialization.decoders import decode_partition_mapper
 from airflow.serialization.encoders import encode_partition_mapper
 
 from tests.dags.ports import Run, batch_of, finish_of, replay_by, use_ports
-from tests.records import COMMITTED, REPLAYED
 from tidegate.airflow import notes
 from tidegate.airflow.operators import PlanReplayOperator, events, finish, plan
-from tidegate.airflow.operators.events import write_events
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
-from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.cursor import Cursor
@@ -91,14 +85,14 @@ def replayed(run_id: str, **params: Any) -> Run:
     return replay_by(Run(run_id, params), PIPELINE)
 
 
-def keys_of(run: Run) -> list[str] | None:
-    """The announced hours, where there are any."""
-    return sorted(run.outlets[Asset(name=HOURS)].partition_keys) if HOURS in run.events else None
+def keys_of(run: Run) -> list[str]:
+    """The announced hours."""
+    return sorted(run.outlets[Asset(name=HOURS)].partition_keys) if HOURS in run.events else []
 
 
 def hours_of(run: Run) -> list[str]:
     """Those of 2026-01-01, short."""
-    return [key.removeprefix("2026-01-01T").removesuffix(":00:00") for key in keys_of(run) or ()]
+    return [key.removeprefix("2026-01-01T").removesuffix(":00:00") for key in keys_of(run)]
 
 
 def test_each_hour_is_announced_with_the_batch_that_completes_it(world: World) -> None:
@@ -108,13 +102,13 @@ def test_each_hour_is_announced_with_the_batch_that_completes_it(world: World) -
     world.at(2.9).write(NOON + 6)
     assert hours_of(batch("r2")) == ["12", "13"]
     world.at(3.2).write(NOON + 3 * HOUR_MS)
-    assert keys_of(batch("r3")) is None
+    assert keys_of(batch("r3")) == []
 
 
 def test_the_hours_of_a_day_are_what_airflow_rolls_up(world: World) -> None:
     """With the mapper of the docs, as the scheduler has it."""
     world.at(12.5).write(NOON - 12 * HOUR_MS)
-    keys = keys_of(batch("r1")) or []
+    keys = keys_of(batch("r1"))
     docs = RollupMapper(upstream_mapper=StartOfDayMapper(), window=DayWindow())
     mapper: Any = decode_partition_mapper(encode_partition_mapper(docs))
     assert {*map(mapper.to_downstream, keys)} == {"2026-01-01"}
@@ -124,21 +118,19 @@ def test_the_hours_of_a_day_are_what_airflow_rolls_up(world: World) -> None:
 def test_without_an_hour_nobody_is_told(world: World) -> None:
     """Airflow gives every asset among the outlets an event; the outlet is there for its UI, and is taken out."""
     world.at(0.1).write(NOON)
-    run = batch("r1")
-    assert {*run.events} == {TABLE}
-    task = finish_of(PIPELINE)
-    assert task.outlets == [Asset(name=TABLE), Asset(name=HOURS)]
-    plain = replace(PIPELINE, announce=None)
-    assert finish_of(plain).outlets == [Asset(name=TABLE)]
+    assert {*batch("r1").events} == {TABLE}
+    assert finish_of(PIPELINE).outlets == [Asset(name=TABLE), Asset(name=HOURS)]
 
 
 def test_a_pipeline_that_announces_nothing_does_as_before(world: World) -> None:
     """No job looks at timestamps, no broker is asked, and nothing is saved; what was never announced no replay changes."""
     world.at(3.5).write(NOON)
-    assert {*batch("r1", replace(PIPELINE, announce=None)).events} == {TABLE}
+    plain = replace(PIPELINE, announce=None)
+    assert finish_of(plain).outlets == [Asset(name=TABLE)]
+    assert {*batch("r1", plain).events} == {TABLE}
     assert world.jobs[0].reading.hours is None
     assert world.cursor.announced is None
-    assert keys_of(replayed("r2", batches="1")) is None
+    assert keys_of(replayed("r2", batches="1")) == []
 
 
 def test_a_commit_that_is_tried_again_announces_the_same(world: World) -> None:
@@ -175,7 +167,7 @@ def test_brokers_that_are_away_delay_hours_and_no_commit(world: World, monkeypat
     away = FakeBrokers(latest={}, away=True)
     with monkeypatch.context() as patch:
         patch.setattr(events, "brokers_of", lambda *_: away)
-        assert keys_of(batch("r1", max_records=1)) is None
+        assert keys_of(batch("r1", max_records=1)) == []
     assert world.cursor.seq == 1
     assert hours_of(batch("r2")) == ["12", "13", "14", "15", "16", "17", "18", "19"]
 
@@ -190,14 +182,14 @@ def test_a_load_that_lost_its_account_counts_all_hours_between_its_ends(world: W
     world.write(NOON + HOUR_MS)
     monkeypatch.setattr(events, "brokers_of", lambda *_: FakeBrokers(latest={}, away=True))
     impatient = replace(PIPELINE, wait_s=0)
-    assert keys_of(batch("r3", impatient)) is None
+    assert keys_of(batch("r3", impatient)) == []
 
 
 def test_a_task_announces_48_hours_and_names_the_others(world: World) -> None:
     """In the run's note; the newest go."""
     world.at(0.5).write(NOON - 4 * DAY_MS)
     run = batch("r1")
-    assert (keys_of(run) or [])[:: MOST_KEYS - 1] == ["2025-12-30T12:00:00", "2026-01-01T11:00:00"]
+    assert keys_of(run)[:: MOST_KEYS - 1] == ["2025-12-30T12:00:00", "2026-01-01T11:00:00"]
     note = json.loads(run.xcoms["commit", notes.XCOM_KEY])
     assert "48 in all. Not announced: 2025-12-28T12:00:00Z until 2025-12-30T12:00:00Z" in note
 
@@ -208,7 +200,7 @@ def test_a_replay_announces_the_hours_that_it_has_changed(world: World) -> None:
     assert hours_of(batch("r1")) == ["12", "13", "14"]
     run = replayed("r2", batches="1")
     assert hours_of(run) == ["12", "14"]
-    assert run.events[HOURS]["replay"]
+    assert run.events[HOURS] == run.events[TABLE]
     assert run.events[HOURS]["run_id"] == "r2"
     run.execute(finish_of(PIPELINE, replays=True))
     assert hours_of(run) == ["12", "14"]
@@ -242,73 +234,3 @@ def test_an_older_batch_that_is_loaded_again_announces_what_it_changed(world: Wo
     first.execute(finish_of(PIPELINE))
     assert hours_of(first) == ["12"]
     assert world.cursor.announced == (NOON + 2 * HOUR_MS, NOON + 4 * HOUR_MS)
-
-
-OF_HOURS, KEYS = Asset(name=HOURS), ("2026-01-01T10:00:00", "2026-01-01T11:00:00")
-Written = Callable[[], list[dict[str, Any]]]
-Write = Callable[..., None]
-Announced = Callable[[], dict[str, dict[str, Any]]]
-
-
-@pytest.fixture
-def accessors() -> OutletEventAccessors:
-    return OutletEventAccessors()
-
-
-@pytest.fixture(params=[Asset(name=TABLE), AssetAlias(name="p__replay")], ids=["commit", "replay"])
-def outlet(request: pytest.FixtureRequest) -> Asset | AssetAlias:
-    """Of a commit, and of a replay."""
-    made: Asset | AssetAlias = request.param
-    return made
-
-
-@pytest.fixture
-def write(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> Write:
-    context: Any = {"outlet_events": accessors}
-    return partial(write_events, context, [outlet, OF_HOURS], TABLE, OF_HOURS.name)
-
-
-@pytest.fixture
-def written(accessors: OutletEventAccessors, outlet: Asset | AssetAlias) -> Written:
-    """What whoever listens reads: of a commit, Airflow keeps one event; of a replay, there are those of the table's asset."""
-
-    def read() -> list[dict[str, Any]]:
-        if isinstance(outlet, Asset):
-            return [accessors[outlet].extra] if accessors[outlet].extra else []
-        added = accessors[outlet].asset_alias_events
-        assert {event.dest_asset_key.name for event in added} <= {TABLE}
-        return [event.extra for event in added]
-
-    return read
-
-
-@pytest.fixture
-def announced(accessors: OutletEventAccessors) -> Announced:
-    """As Airflow makes events of it: one of each key, all with the same extra."""
-    return lambda: dict.fromkeys(accessors[OF_HOURS].partition_keys, accessors[OF_HOURS].extra)
-
-
-@pytest.mark.parametrize("event", [COMMITTED, REPLAYED], ids=["batch", "chunks"])
-def test_each_hour_comes_with_what_happened(
-    write: Write, written: Written, announced: Announced, event: Committed | Replayed
-) -> None:
-    """As the event of the table, which comes as well."""
-    write(event, KEYS)
-    assert written() == [event.to_json()]
-    assert announced() == dict.fromkeys(KEYS, event.to_json())
-
-
-def test_without_hours_nobody_who_listens_for_them_is_told(write: Write, written: Written, announced: Announced) -> None:
-    """Most batches complete none."""
-    write(COMMITTED)
-    write(REPLAYED)
-    assert written()
-    assert announced() == {}
-
-
-def test_the_last_event_of_a_task_is_there(write: Write, written: Written) -> None:
-    """A task that is run again writes its event again; without one nobody who listens is woken."""
-    assert written() == []
-    write(replace(COMMITTED, seq=8))
-    write(COMMITTED)
-    assert written()[-1] == COMMITTED.to_json()

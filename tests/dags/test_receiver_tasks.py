@@ -32,16 +32,7 @@ from tidegate.testing.fakes import FakeBrokers, MemoryStore
 from tidegate_receivers.airflow import operators
 from tidegate_receivers.airflow.serving import Order, PipelineBehind, Watch, serve, source_of
 from tidegate_receivers.airflow.workers import ANSWER_S, celery_workers, live_workers
-from tidegate_receivers.config.receiver import (
-    Connect,
-    File,
-    Http,
-    Listen,
-    Receiver,
-    ReceiverBackpressure,
-    Tls,
-    Workers,
-)
+from tidegate_receivers.config.receiver import Connect, File, Http, Listen, Receiver, ReceiverBackpressure, Tls, Workers
 from tidegate_receivers.rules.lifecycle import State
 from tidegate_receivers.rules.placement import NOWHERE, Assigned, Worker
 from tidegate_receivers.runtime import supervisor
@@ -68,22 +59,17 @@ class Ti(SimpleNamespace):
 
 
 @pytest.mark.parametrize(
-    ("up", "waited_s", "goes_on"), [(2, 0, True), (1, 0, False), (1, 59, False), (1, 61, True), (0, 61, True)]
+    ("up", "waited_s", "goes_on"),
+    [(2, 0, True), (1, 0, False), (1, 59, False), (1, 61, True), (0, 61, True), (0, None, False)],
 )
-def test_a_run_waits_for_its_workers_and_not_for_ever(up: int, waited_s: float, *, goes_on: bool) -> None:
+def test_a_run_waits_for_its_workers_without_a_slot_and_not_for_ever(up: int, waited_s: float | None, *, goes_on: bool) -> None:
     """After the waiting time it goes on with those that are up. Workers of other queues do not count."""
     live = [(Worker(f"w{n}", "h"), ["default"]) for n in range(up)]
     task = operators.WaitForWorkers(task_id="wait", receiver=POSTS, live=lambda: [*live, (B, ["other"])])
-    began = datetime.now(UTC) - timedelta(seconds=waited_s)
+    began = None if waited_s is None else datetime.now(UTC) - timedelta(seconds=waited_s)
     context: Any = {"dag_run": SimpleNamespace(start_date=began), "ti": Ti()}
     assert task.poke(context) is goes_on
-
-
-def test_a_run_that_waits_holds_no_slot_and_never_fails_for_it() -> None:
-    """It is rescheduled, for as long as a receiver may wait."""
-    task = operators.WaitForWorkers(task_id="wait", receiver=POSTS, live=list)
     assert (task.reschedule, task.timeout > 3600) == (True, True)
-    assert not task.poke({"dag_run": SimpleNamespace(start_date=None)})
 
 
 def place(ti: Ti, receiver: Receiver, *live: tuple[Worker, list[str]]) -> list[dict[str, Any]]:
@@ -111,12 +97,11 @@ def test_an_instance_that_failed_in_the_last_run_is_placed_on_another_host(state
     receiver = replace(POSTS, instances=3, workers=Workers(queues=("p", "q")))
     last = [Assigned(n, host, queue, 1.0).to_json() for n, host, queue in ((0, "a", "p"), (1, "b", "q"), (2, "a", "p"))]
     states = mock.Mock(return_value={"last": {"receive_p_0": "running", "receive_q_0": "success", "receive_p_1": state}})
+    left = {"place return_value": last, "receive_p,receive_q host": [{"instance": 0, "host": "a"}, None, ran]}
 
     def pull(task_ids: Any, key: str = "return_value", run_id: str = "") -> Any:
         assert run_id == "last"
-        return {("place", "return_value"): last, ("receive_p receive_q", "host"): [{"instance": 0, "host": "a"}, None, ran]}[
-            task_ids if isinstance(task_ids, str) else " ".join(task_ids), key
-        ]
+        return left[f"{task_ids if isinstance(task_ids, str) else ','.join(task_ids)} {key}"]
 
     ti = Ti(get_previous_dagrun=lambda: SimpleNamespace(run_id="last"), xcom_pull=pull, get_task_states=states)
     assert [item["host"] for item in place(ti, receiver, (A, ["p"]), (B, ["q"]))] == [*hosts]
@@ -170,7 +155,7 @@ def execute(task: operators.ReceiveOperator, ti: Ti | None = None, **context: An
     return task.execute(whole)
 
 
-def test_an_instance_serves_with_the_settings_of_its_connection_and_reports() -> None:
+def test_an_instance_serves_with_the_settings_of_its_connection_and_reports(capfd: pytest.CaptureFixture[str]) -> None:
     """As those of pipelines; where it really runs is left for the next run, and no secret is in what is left or shown."""
     serving, ti = Serving(), Ti()
     task = receive(serving, replace(POSTS, token="posts_token"))  # noqa: S106 - the id of a connection
@@ -178,11 +163,10 @@ def test_an_instance_serves_with_the_settings_of_its_connection_and_reports() ->
     assert execute(task, ti) == {"records": 7, "last_error": None}
     (order,) = serving.orders
     assert (order.instance, order.host, order.until_s) == (3, socket.gethostname(), task.placed["until_s"])
-    assert order.producer == {
-        "client.id": "tidegate-posts-receive", "bootstrap.servers": "k:9092", "sasl.password": SECRET,
-    }  # fmt: skip
-    assert order.token == SECRET
-    assert SECRET not in repr(order)
+    named = {"client.id": "tidegate-posts-receive", "bootstrap.servers": "k:9092", "sasl.password": SECRET}
+    assert (order.producer, order.token) == (named, SECRET)
+    assert "it serves" in (told := "".join(capfd.readouterr()))
+    assert SECRET not in repr(order) + told
     assert ti.pushed == {"host": {"instance": 3, "host": socket.gethostname()}}
 
 
@@ -201,19 +185,15 @@ def test_a_connection_that_is_missing_or_empty_is_refused_by_name(changes: dict[
     assert serving.orders == []
 
 
-def test_a_lease_that_is_over_is_not_served() -> None:
-    """The run fails, as nobody received; it does not where the DAG was paused meanwhile."""
+def test_a_lease_that_is_over_is_not_served_and_none_is_longer_than_the_file_says() -> None:
+    """The run fails, as nobody received; not where the DAG was paused meanwhile. A clock that was set back adds nothing."""
+    execute(receive(serving := Serving(), left_s=86_400))
+    assert serving.orders[0].until_s <= time.time() + POSTS.lease + POSTS.overlap_s
     paused: dict[str, Any] = {"task_reschedule_count": 2}
     for error, tries in ((AirflowFailException, {}), (AirflowSkipException, paused)):
         with pytest.raises(error, match="the lease is over"):
             execute(receive(serving := Serving(), left_s=-1), **tries)
         assert serving.orders == []
-
-
-def test_no_lease_is_longer_than_the_file_says() -> None:
-    """A clock that was set back since it was placed does not prolong it."""
-    execute(receive(serving := Serving(), left_s=86_400))
-    assert serving.orders[0].until_s <= time.time() + POSTS.lease + POSTS.overlap_s
 
 
 @pytest.fixture
@@ -271,7 +251,7 @@ def test_an_instance_whose_supervisor_was_killed_goes_on_only_where_two_may_run(
     class Alone(Ti):
         def xcom_push(self, key: str, value: Any) -> None:
             if key == "status":
-                monkeypatch.setattr("os.getppid", lambda: 1)
+                monkeypatch.setattr("os.getppid", lambda: 0)
                 looks.append(1)
                 raise BrokenPipeError
 
@@ -323,21 +303,16 @@ OWN = replace(
     POSTS, listen=Listen(8080, max_connections=7, idle=5), http=Http("/orders", 5, "Id"), key="Key", tls=Tls("/c", "/k")
 )
 LISTENING = {"host": "127.0.0.1", "port": 8080, "tls": None, "idle_s": 60}
+FEED = Receiver("r", "socket", "t", connect=Connect("feed", 9), tls=Tls())
 
 
 @pytest.mark.parametrize(
     ("receiver", "kind", "arguments"),
     [
         (POSTS, HttpSource, {**LISTENING, "http": Http(), "token": "t", "max_connections": 1000, "key_header": "Tidegate-Key"}),
-        (OWN, HttpSource, {"http": Http("/orders", 5, "Id"), "key_header": "Key"}),
-        (OWN, HttpSource, {"tls": Tls("/c", "/k"), "max_connections": 7, "idle_s": 5}),
-        (replace(POSTS, http=Http(idempotency_field="id")), HttpSource, {"http": Http(idempotency_field="id")}),
+        (OWN, HttpSource, {"http": OWN.http, "key_header": "Key", "tls": OWN.tls, "max_connections": 7, "idle_s": 5}),
         (replace(POSTS, kind="tcp_server"), TcpServerSource, {**LISTENING, "max_connections": 200}),
-        (
-            Receiver("r", "socket", "t", connect=Connect("feed", 9), tls=Tls()),
-            SocketSource,
-            {"host": "feed", "port": 9, "tls": Tls()},
-        ),
+        (FEED, SocketSource, {"host": "feed", "port": 9, "tls": Tls()}),
         (Receiver("r", "file", "t", file=File("/a")), FileSource, {"path": Path("/a"), "state_path": Path("/.a.tidegate-r")}),
         (Receiver("r", "types:SimpleNamespace", "t", arguments={"x": 1}), SimpleNamespace, {"x": 1}),
         (Receiver("r", "types:SimpleNamespace", "t"), SimpleNamespace, {}),
@@ -421,10 +396,8 @@ def test_an_instance_hears_of_the_pipeline_by_its_cursor_and_by_the_log(monkeypa
         return told if run_id == "now" else None
 
     def heard(policy: Any, **more: Any) -> Heard:
-        serving = Serving()
-        task = receive(
-            serving, replace(POSTS, instances=4, backpressure=ReceiverBackpressure(policy, "loads", **more)), left_s=20
-        )
+        stated = ReceiverBackpressure(policy, "loads", **more)
+        task = receive(serving := Serving(), replace(POSTS, instances=4, backpressure=stated), left_s=20)
         task.behind = LOADS
         ti = Ti(xcom_pull=pulled, get_previous_dagrun=lambda: SimpleNamespace(run_id="before"))
         execute(task, ti, run_id="now")
@@ -448,9 +421,10 @@ def behind(store: MemoryStore, brokers: FakeBrokers, pipeline: Pipeline = LOADS)
 
 
 def test_airflow_is_asked_less_often_than_the_brokers() -> None:
-    """What cannot be read is an error, and never an old or an empty answer."""
-    brokers, store = FakeBrokers(latest={TopicPartition("orders", 0): 100}), MemoryStore()
-    asked, lags = behind(store, brokers), []
+    """What cannot be read is an error, and never an old or an empty answer. Partitions that are never read are no backlog."""
+    brokers = FakeBrokers(latest={TopicPartition("orders", 0): 100, TopicPartition("orders", 1): 50})
+    store, lags = MemoryStore(), []
+    asked = behind(store, brokers, replace(LOADS, source=Source(assign={"orders": (0,)})))
     for brokers.latest[TopicPartition("orders", 0)] in (100, 120):
         lags.append(asked().lag)
     assert (lags, [verb for verb, _ in store.calls]) == ([100, 120], ["keys"])
@@ -458,16 +432,6 @@ def test_airflow_is_asked_less_often_than_the_brokers() -> None:
         for _ in range(2):
             with pytest.raises(TidegateError):
                 fails()
-
-
-@pytest.mark.parametrize(("assigned", "lag"), [((0,), 0), ((0, 1), 50)])
-def test_partitions_that_the_pipeline_never_reads_are_no_backlog(assigned: tuple[int, ...], lag: int) -> None:
-    """It has loaded all of the one that it is assigned, so its receivers go on."""
-    read, other = TopicPartition("orders", 0), TopicPartition("orders", 1)
-    store = MemoryStore()
-    Ledger(store, "loads").save_cursor(cursor_of("loads", offsets={read: 100}))
-    pipeline = replace(LOADS, source=Source(assign={"orders": assigned}))
-    assert behind(store, FakeBrokers(latest={read: 100, other: 50}), pipeline)().lag == lag
 
 
 def app(answer: Mapping[str, list[dict[str, Any]]] | None) -> Any:

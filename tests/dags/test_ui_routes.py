@@ -107,6 +107,12 @@ Ask = Callable[..., Any]
 """Asks for a path; the answer is of the client that Starlette takes, httpx or httpx2."""
 
 
+def token_of(user: str, role: str | None) -> dict[str, str]:
+    """The headers of a request of a user with a role; without a role, of nobody."""
+    known = SimpleAuthManagerUser(username=user, role=role)
+    return {} if role is None else {"Authorization": f"Bearer {get_auth_manager().generate_jwt(known)}"}
+
+
 class World:
     """What brokers and table answer; an error is raised."""
 
@@ -230,15 +236,18 @@ def ask(database: None, world: World, app: TestClient, mounted: Any) -> Ask:
     """Ask for a path as a user of some name and role."""
 
     def asked(path: str, user: str = "admin", role: str | None = "ADMIN") -> Any:
-        headers = {}
-        if role is not None:
-            token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username=user, role=role))
-            headers["Authorization"] = f"Bearer {token}"
-        return app.get(f"/tidegate/{path}", headers=headers)
+        return app.get(f"/tidegate/{path}", headers=token_of(user, role))
 
     return asked
 
 
+def blocks(ask: Ask, name: str = "kind") -> list[Any]:
+    """What the map shows of each block of the one partition."""
+    return [block[name] for block in ask("api/dags/orders/map").json()["rows"][0]["blocks"]]
+
+
+KNOWN = ["committed", "committed", "planned"]
+"""What is known of it without the log, whose end is pending."""
 Overviews = Callable[..., dict[str, dict[str, Any]]]
 
 
@@ -335,8 +344,7 @@ def test_no_path_tells_anything_to_who_is_not_known(ask: Ask, path: str) -> None
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"])
 def test_other_methods_are_refused_whoever_asks(app: TestClient, ask: Ask, method: str) -> None:
     """In the same way for paths that there are and paths that there are not."""
-    token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="admin", role="ADMIN"))
-    for headers in ({}, {"Authorization": f"Bearer {token}"}):
+    for headers in ({}, token_of("admin", "ADMIN")):
         for path, _ in EXAMPLES.values():
             assert app.request(method, f"/tidegate/{path}", headers=headers).status_code == 405
 
@@ -348,8 +356,11 @@ def test_only_dags_of_pipelines_have_maps(ask: Ask, dag_id: str) -> None:
     assert (answer.status_code, answer.json()["fix"]) == (404, "Open the page of a pipeline's own DAG")
 
 
-def test_the_map_shows_batches_and_the_log(ask: Ask, world: World) -> None:
-    """Committed by two versions, planned, and pending; older batches come by pages."""
+def test_the_map_shows_batches_and_the_log(ask: Ask, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Committed by two versions, planned, and pending; older batches come by pages. Or each from its plan to its load.
+
+    Brokers are asked once for all who look, within a few seconds.
+    """
     view = ask("api/dags/orders/map").json()
     (row,) = view["rows"]
     assert [(b["from"], b["until"], b["kind"], b["transform"]) for b in row["blocks"]] == [
@@ -361,7 +372,15 @@ def test_the_map_shows_batches_and_the_log(ask: Ask, world: World) -> None:
     assert (view["first_seq"], view["last_seq"], view["transforms"], view["error"]) == (1, 3, ["v1", "v2"], None)
     older = ask("api/dags/orders/map?before=2").json()
     assert (older["first_seq"], older["last_seq"]) == (1, 1)
-    assert ask("api/dags/orders/map?columns=0").status_code == 422
+    for _ in range(2):
+        assert ask("api/dags/orders/lag").json()["lag"]["total"]["records_behind"] == 25
+    monkeypatch.setattr(reading, "now_ms", lambda: 3100)
+    view = ask("api/dags/orders/map?axis=time").json()
+    assert (view["axis"], view["span_ms"]) == ("time", [1000, 3100])
+    spans = [(b["from"], b["until"], b["seqs"][0]) for b in view["rows"][0]["blocks"]]
+    assert spans == [(1000, 1005, 1), (2000, 2005, 2), (3000, 3100, 3)]
+    assert {ask(f"api/dags/orders/map?{wrong}").status_code for wrong in ("columns=0", "axis=depth")} == {422}
+    assert world.asked == 2  # for the maps, and for the lag
 
 
 def test_what_is_away_is_named_and_the_rest_is_shown(ask: Ask, overviews: Overviews, world: World) -> None:
@@ -369,20 +388,14 @@ def test_what_is_away_is_named_and_the_rest_is_shown(ask: Ask, overviews: Overvi
     world.log = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
     world.receipts = SinkUnavailable("no catalog answers", fix="Start that")
     view = ask("api/dags/orders/map").json()
-    assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned"]
+    assert [b["kind"] for b in view["rows"][0]["blocks"]] == KNOWN
     error = "no broker answers at http://here/. Start it"
     assert (view["error"], view["error_at_ms"]) == (error, None)
     lag, orders = ask("api/dags/orders/lag").json(), overviews()["orders"]
     assert (lag["lag"], lag["error"]) == (orders["lag"], orders["lag_error"]) == (None, error)
-    one = ask("api/dags/orders/batches/2").json()
+    one, rejected = ask("api/dags/orders/batches/2").json(), ask("api/dags/orders/quarantine").json()
     assert (one["batch"]["state"], one["batch"]["loads"], one["error"]) == ("committed", [], "no catalog answers. Start that")
-
-
-def test_brokers_are_asked_once_for_all_who_look(ask: Ask, world: World) -> None:
-    """Within a few seconds."""
-    for _ in range(3):
-        assert ask("api/dags/orders/lag").json()["lag"]["total"]["records_behind"] == 25
-    assert world.asked == 1
+    assert (rejected["quarantine"], rejected["error"]) == (None, error)
 
 
 def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
@@ -403,7 +416,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
             waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
             assert {each.result(30).json()["lag"] for each in waiting} == {None}
         view = ask("api/dags/orders/map").json()
-        assert [b["kind"] for b in view["rows"][0]["blocks"]] == ["committed", "committed", "planned"]
+        assert [b["kind"] for b in view["rows"][0]["blocks"]] == KNOWN
         assert (view["waiting_for"], view["soon"], view["error"]) == (["log", "table"], True, None)
         assert {name: each["lag_soon"] for name, each in overviews().items()} == {"orders": True, "visits": False}
         assert {ask(f"api/dags/orders/{path}").json()["soon"] for path in ("batches/1", "runs/r1", "history")} == {True}
@@ -415,7 +428,7 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
 
 
 def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(ask: Ask, world: World) -> None:
-    """The map says whether there is one. What no commit holds does not count; brokers that are away are named."""
+    """The map says whether there is one. What no commit holds does not count."""
     assert [ask(f"api/dags/{of}/map").json()["quarantine"] for of in PIPELINES] == ["lake.shop.bad", None]
     found = ask("api/dags/orders/quarantine").json()["quarantine"]
     assert (found["table"], found["records"], found["left"], found["gone"]) == ("lake.shop.bad", 3, 1, 0)
@@ -423,12 +436,6 @@ def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(ask: Ask, wor
     (reason,) = found["reasons"]
     assert (reason["reason"], reason["first"], reason["last"], reason["sample"]) == ("not JSON", "t-0 at 3", "t-0 at 18", "<3>")
     assert ask("api/dags/visits/quarantine").json()["quarantine"] is None
-
-
-def test_a_quarantine_that_cannot_be_read_says_why(ask: Ask, world: World) -> None:
-    world.log = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
-    answer = ask("api/dags/orders/quarantine").json()
-    assert (answer["quarantine"], answer["error"]) == (None, "no broker answers at http://here/. Start it")
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Ask) -> None:
@@ -450,16 +457,16 @@ def test_a_run_that_found_nothing_is_told_from_one_that_failed(ask: Ask) -> None
     add_task("orders", "empty", "plan", "skipped")
     add_run("orders", "early", "failed", "Failed in plan: no broker.")
     add_run("orders", "soon", "queued")
-    found = {run_id: ask(f"api/dags/orders/runs/{run_id}").json() for run_id in ("empty", "early", "soon", "unknown")}
-    assert {run_id: (each["kind"], each["reason"]) for run_id, each in found.items()} == {
-        "empty": ("nothing", "Nothing to read: no new records."),
-        "early": ("failed", "Failed in plan: no broker."),
-        "soon": ("planning", "It has not saved a range yet."),
-        "unknown": ("other", "Airflow does not know this run."),
-    }
+    for run_id, kind, reason in (
+        ("empty", "nothing", "Nothing to read: no new records."),
+        ("early", "failed", "Failed in plan: no broker."),
+        ("soon", "planning", "It has not saved a range yet."),
+        ("unknown", "other", "Airflow does not know this run."),
+    ):
+        found = ask(f"api/dags/orders/runs/{run_id}").json()
+        assert (found["kind"], found["reason"]) == (kind, reason)
     kinds = {mark["run_id"]: mark["kind"] for mark in ask("api/dags/orders/map").json()["runs"]}
-    assert kinds["empty"] == "nothing"
-    assert kinds["early"] == "failed"
+    assert (kinds["empty"], kinds["early"]) == ("nothing", "failed")
 
 
 def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, world: World) -> None:
@@ -480,12 +487,9 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, wor
         session.execute(update(DagRun).filter_by(run_id="again").values(end_date=datetime.now(UTC)))
     found = ask("api/dags/orders__replay/runs/again").json()
     assert (found["kind"], found["replay"]["chunks"][0]["rows"], found["replay"]["dry_run"]) == ("replay", 9, False)
-    assert found["replay"]["replaces"] == report["replaces"]
-    assert found["replay"]["verdict"] == {"chunks": 1, "rows": 9}
-    batch = ask("api/dags/orders/batches/1").json()["batch"]
-    assert [(each["run_id"], each["dag_id"], each["transform"]) for each in batch["replays"]] == [
-        ("again", "orders__replay", "v2")
-    ]
+    assert (found["replay"]["replaces"], found["replay"]["verdict"]) == (report["replaces"], {"chunks": 1, "rows": 9})
+    (replay,) = ask("api/dags/orders/batches/1").json()["batch"]["replays"]
+    assert (replay["run_id"], replay["dag_id"], replay["transform"]) == ("again", "orders__replay", "v2")
     assert {mark["run_id"]: mark["kind"] for mark in ask("api/dags/orders/map").json()["runs"]}["again"] == "replay"
     for path in ("batches/1", "runs/r1"):
         hidden = ask(f"api/dags/orders/{path}", "no_replays").json()["batch"]
@@ -505,23 +509,7 @@ def test_what_loads_handed_on_is_shown_with_their_batch(ask: Ask) -> None:
     seen = {"records": 10, "rows": 10, "errors": 2}
     add_task("orders", "r1", "load", "success", return_value={"observed": seen, "seconds": {"write": 0.5}, "spark_age_s": 3.0})
     assert ask("api/dags/orders/batches/1").json()["batch"]["load"]["seconds"] == {"write": 0.5}
-    assert [block["marks"] for block in blocks(ask)] == [["cold", "errors"], [], [], []]
-
-
-def blocks(ask: Ask) -> list[dict[str, Any]]:
-    """What the map shows of the one partition."""
-    found: list[dict[str, Any]] = ask("api/dags/orders/map").json()["rows"][0]["blocks"]
-    return found
-
-
-def test_the_map_has_an_axis_of_time(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the plan of each batch to its load."""
-    monkeypatch.setattr(reading, "now_ms", lambda: 3100)
-    view = ask("api/dags/orders/map?axis=time").json()
-    assert (view["axis"], view["span_ms"]) == ("time", [1000, 3100])
-    spans = [(b["from"], b["until"], b["seqs"][0]) for b in view["rows"][0]["blocks"]]
-    assert spans == [(1000, 1005, 1), (2000, 2005, 2), (3000, 3100, 3)]
-    assert ask("api/dags/orders/map?axis=depth").status_code == 422
+    assert blocks(ask, "marks") == [["cold", "errors"], [], [], []]
 
 
 def test_the_history_has_the_batches_of_its_hours(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -538,7 +526,7 @@ def test_the_history_has_the_batches_of_its_hours(ask: Ask, monkeypatch: pytest.
 
 
 def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(overviews: Overviews) -> None:
-    """A slot, a retry, or a server that is away; a broker that is away is named."""
+    """A slot, a retry, or a server that is away."""
     pool = "tidegate_lake_shop_visits"
     add_run("visits", "v1", "running")
     add_task("visits", "v1", "load", "scheduled", pool=pool)
@@ -576,11 +564,8 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overv
         session.add(ParseImportError(filename="receivers/web.yaml", bundle_name="dags", stacktrace=why, timestamp=NOW))
     try:
         found = overviews()
-        assert {name: each["trouble"] for name, each in found.items()} == {
-            "visits": "file",
-            "never_read": "file",
-            "orders": None,
-        }
+        troubles = {name: each["trouble"] for name, each in found.items()}
+        assert troubles == {"visits": "file", "never_read": "file", "orders": None}
         assert found["visits"]["file_error"] == "pipelines/visits.yaml: line 3: <script>alert(1)</script>"
         assert found["visits"]["table"] == "lake.shop.visits"
         assert set(overviews("tasks")) == {"never_read"}
@@ -688,15 +673,14 @@ def test_the_overview_says_what_stopped_a_pipeline(ask: Ask, overviews: Overview
 def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
     """A receipt of the table, a saved range, and a cursor that a secrets backend shadows, which tasks then read instead."""
     properties = {**receipt(1, "r1").write.to_properties(), "tidegate.ranges": "{"}
-    known = ["committed", "committed", "planned", "pending"]
     with monkeypatch.context() as patch:
         patch.setattr(IcebergReader, "history", lambda *_: TableHistory(commits=(TableCommit(1, 1, properties, rows=1),)))
-        assert [b["kind"] for b in blocks(ask)] == known
+        assert blocks(ask) == [*KNOWN, "pending"]
         assert "cannot be read" in ask("api/dags/orders/map").json()["faults"][0]
     key = Ledger(DatabaseStore(), "orders").save_range(saved(4, "r4"))
     DatabaseStore().put(key, '{"broken', "")
     try:
-        assert [b["kind"] for b in blocks(ask)] == known
+        assert blocks(ask) == [*KNOWN, "pending"]
         assert key in ask("api/dags/orders/map").json()["faults"][0]
         assert ask("api/dags/orders/batches/4").status_code == 500
     finally:
@@ -749,19 +733,13 @@ def test_the_connections_to_brokers_end_with_the_server(monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def linked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The plugin's links, also where the bundle is not built."""
+def links(app: TestClient, database: None, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What Airflow answers a Viewer for the links of a task, also where the bundle is not built."""
     monkeypatch.setattr(plugins_manager, "get_operator_extra_links", lambda: [PageLink()])
 
-
-@pytest.fixture
-def links(app: TestClient, database: None, linked: None) -> Callable[..., Any]:
-    """What Airflow answers a Viewer for the links of a task."""
-
     def asked(dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> Any:
-        token = get_auth_manager().generate_jwt(SimpleAuthManagerUser(username="v", role="VIEWER"))
         path = f"/api/v2/dags/{dag_id}/dagRuns/{quote(run_id, safe='')}/taskInstances/{task_id}/links?map_index={map_index}"
-        return app.get(path, headers={"Authorization": f"Bearer {token}"}).json()["extra_links"]
+        return app.get(path, headers=token_of("v", "VIEWER")).json()["extra_links"]
 
     return asked
 

@@ -7,9 +7,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -27,7 +28,7 @@ import tidegate.spark.session
 from tests.records import cursor_of, load_job, range_of, replay_of, write_of
 from tidegate.airflow.operators import LoadOperator, PlanOperator, load, spark
 from tidegate.airflow.operators.tasks import WAITING
-from tidegate.airflow.runners import INSTALLED, JOB_FILE, ConnectRunner, SubmitRunner
+from tidegate.airflow.runners import INSTALLED, JOB_FILE
 from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split
 from tidegate.core.model.errors import (
     BrokerUnavailable,
@@ -124,22 +125,21 @@ def test_a_task_shows_what_it_waits_for_while_it_waits(monkeypatch: pytest.Monke
     assert (spark.loads, 60 < sum(naps) < 600) == (1, True)
 
 
-def test_a_load_that_lost_its_server_is_done_again_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It looks its receipt up first. A job that ends its server each time fails its try."""
-    spark = Server(monkeypatch, [], [gone()])
-    assert loads().run_job(JOB, {})["receipt"]["snapshot"] == 7
-    assert spark.loads == 2
-    spark = Server(monkeypatch, [], [gone(), gone()])
-    with pytest.raises(SparkUnavailable):
-        loads().run_job(JOB, {})
-    assert spark.loads == 2
-
-
-def test_a_catalog_or_broker_that_is_away_under_a_load_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark tells of them; it is there itself."""
-    spark = Server(monkeypatch, [], [SinkUnavailable("away"), SinkUnavailable("away"), BrokerUnavailable("away")])
-    assert loads().run_job(JOB, {})["receipt"]["snapshot"] == 7
-    assert spark.loads == 4
+@pytest.mark.parametrize(
+    ("errors", "loaded", "lands"),
+    [
+        ([gone()], 2, True),  # it looks its receipt up first
+        ([gone(), gone()], 2, False),  # a job that ends its server each time fails its try
+        ([SinkUnavailable("away"), SinkUnavailable("away"), BrokerUnavailable("away")], 4, True),  # of which Spark tells
+    ],
+)
+def test_a_load_that_lost_a_server_is_done_again_once_and_waits_for_a_catalog_or_broker(
+    monkeypatch: pytest.MonkeyPatch, errors: list[TidegateError], loaded: int, *, lands: bool
+) -> None:
+    spark = Server(monkeypatch, [], [*errors])
+    with nullcontext() if lands else pytest.raises(SparkUnavailable):
+        assert loads().run_job(JOB, {})["receipt"]["snapshot"] == 7
+    assert spark.loads == loaded
 
 
 def test_a_server_that_stays_away_fails_the_try_in_time(monkeypatch: pytest.MonkeyPatch, naps: list[float]) -> None:
@@ -241,11 +241,15 @@ def task() -> Iterator[LoadOperator]:
 
 
 def test_a_driver_here_reads_the_jobs_file_and_writes_its_answer(
-    script: ScriptWriter, sink: FakeReader, task: LoadOperator
+    script: ScriptWriter, sink: FakeReader, task: LoadOperator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """spark-submit is told two paths; nothing is copied."""
+    """spark-submit is told two paths; nothing is copied. It gets the executors that the plan has found.
+
+    On YARN and Kubernetes by their number, on a standalone master by all cores together; else spark-submit decides.
+    """
+    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
     notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
-    answer = task.run_job(JOB, {})
+    answer = task.run_job(task.order({}, resources=Resources(3, 2, None, reason="why"), **ORDER), {})
     assert (answer["receipt"]["snapshot"], answer["observed"]["records"]) == (7, 5)
     arguments = json.loads(notes.read_text())
     assert arguments[:2] == ["--master", "local[2]"]
@@ -253,7 +257,8 @@ def test_a_driver_here_reads_the_jobs_file_and_writes_its_answer(
     assert arguments[application + 1 :: 2] == ["--job", "--result", "--spark-jobs"]
     assert arguments[-1] == "/jobs"
     assert "--files" not in arguments
-    assert "--num-executors" not in arguments
+    asked = {name: number for name, number in pairwise(arguments) if "executor" in name}
+    assert asked == {"--num-executors": "3", "--total-executor-cores": "6", "--executor-cores": "2"}
 
 
 def test_to_a_driver_in_the_cluster_spark_submit_copies_the_job(
@@ -265,6 +270,7 @@ def test_to_a_driver_in_the_cluster_spark_submit_copies_the_job(
     answer = task.run_job(JOB, {})
     assert (answer["receipt"]["snapshot"], answer["observed"]["records"], answer["landed_before"]) == (7, None, True)
     arguments = json.loads(notes.read_text())
+    assert not [name for name in arguments if "executor" in name]
     copied = arguments[arguments.index("--files") + 1]
     assert Path(copied).name == JOB_FILE
     assert arguments[arguments.index("--job") + 1] == copied
@@ -290,13 +296,6 @@ def test_a_task_that_is_killed_kills_its_submission(script: ScriptWriter, sink: 
     assert time.monotonic() - started < 60
 
 
-@pytest.mark.parametrize(("conn_type", "runner"), [("spark_connect", ConnectRunner), ("spark", SubmitRunner)])
-def test_the_type_of_the_connection_picks_the_runner(conn_type: str, runner: type, task: LoadOperator) -> None:
-    """Nothing else does."""
-    connection: Any = SimpleNamespace(conn_type=conn_type, conn_id="c", extra_dejson={})
-    assert type(task._runner_of(connection, {}, task.patience({}))) is runner
-
-
 def test_a_connection_of_another_type_is_refused_with_those_that_work(
     monkeypatch: pytest.MonkeyPatch, task: LoadOperator
 ) -> None:
@@ -306,27 +305,13 @@ def test_a_connection_of_another_type_is_refused_with_those_that_work(
         task.run_job(JOB, {})
 
 
-def test_a_load_gets_the_executors_that_its_plan_has_found(
-    script: ScriptWriter, sink: FakeReader, task: LoadOperator, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On YARN and Kubernetes by their number, on a standalone master by all cores together; else spark-submit decides."""
-    monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    notes = script(f"result.write_text({json.dumps(LOADED.to_json())!r})")
-    task.run_job(task.order({}, resources=Resources(3, 2, None, reason="why"), **ORDER), {})
-    arguments = json.loads(notes.read_text())
-    asked = {name: arguments[arguments.index(name) + 1] for name in arguments if "executor" in name}
-    assert asked == {"--num-executors": "3", "--total-executor-cores": "6", "--executor-cores": "2"}
-
-
 def test_a_load_is_cut_as_its_plan_has_found_unless_the_file_cuts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no batch was measured yet, nothing cuts it."""
     monkeypatch.setattr(load, "kafka_settings", lambda *_: {})
-    task = LoadOperator(task_id="load", pipeline=PIPELINE, spark_jobs=Path("/jobs"))
-    assert task.order({}, resources=Resources(None, 2, 10, reason="why"), **ORDER).reading.split == Split(min_partitions=10)
-    assert task.order({}, resources=Resources(None, 2, None, reason="why"), **ORDER).reading.split == Split()
-    task.pipeline = replace(PIPELINE, split=Split(max_records_per_partition=7))
-    cut = task.order({}, resources=Resources(None, 2, 10, reason="why"), **ORDER).reading.split
-    assert cut == Split(max_records_per_partition=7)
+    own = Split(max_records_per_partition=7)
+    for stated, pieces, split in ((Split(), 10, Split(min_partitions=10)), (Split(), None, Split()), (own, 10, own)):
+        task = loads(split=stated)
+        assert task.order({}, resources=Resources(None, 2, pieces, reason="why"), **ORDER).reading.split == split
 
 
 def test_batches_and_chunks_look_back_for_repeats_a_window_or_as_far_as_the_log_reaches(
