@@ -181,6 +181,7 @@ NOW_KNOWN = {"records": 95, "seconds": 9, "retention_left_s": 51}
         *[(planned(after(NOW), origin), {}) for origin in ("adopted", "own")],  # saved when fewer records waited
         *[(planned(after(NOW - MINUTE), origin), NOW_KNOWN) for origin in ("adopted", "own")],
         (Skip("nothing new", 0, after(NOW - MINUTE)), {"records": 0, "seconds": 0}),  # the commonest run of a quiet pipeline
+        (Skip("95 records wait", 95, after(1)), NOW_KNOWN),  # a run every ten seconds: the first of the minute asks
     ],
 )
 def test_a_plan_says_how_many_records_wait_and_asks_once_a_minute_how_old_they_are(
@@ -188,16 +189,6 @@ def test_a_plan_says_how_many_records_wait_and_asks_once_a_minute_how_old_they_a
 ) -> None:
     """A run of the same minute, a first one, and one that finds nothing ask nobody."""
     assert (tell(outcome), brokers.asked) == (sent, int(sent is NOW_KNOWN))
-
-
-@pytest.mark.parametrize(("ago_ms", "asked"), [(0, 1), (4_000, 0)])
-def test_runs_that_wait_for_more_records_ask_once_a_minute_too(
-    tell: Tell, brokers: FakeBrokers, monkeypatch: pytest.MonkeyPatch, ago_ms: int, asked: int
-) -> None:
-    """The last batch is long ago, but a run every ten seconds: the first of a minute asks."""
-    monkeypatch.setattr(plan, "now_ms", lambda: NOW + 10_000 - ago_ms if ago_ms else NOW)
-    assert tell(Skip("95 records wait", 95, after(1)))["records"] == 95
-    assert brokers.asked == asked
 
 
 def test_brokers_that_do_not_answer_fail_no_plan_and_are_not_asked_where_metrics_go_nowhere(

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import UTC, datetime
+from operator import attrgetter
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -49,7 +50,6 @@ from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.config.pipeline import Pipeline, Quarantine, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
-from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger, cursor_from
 from tidegate.core.state.receipt import Receipt
@@ -57,6 +57,7 @@ from tidegate.core.state.rejection import Rejection
 from tidegate.core.state.saved_range import Decision, SavedRange
 from tidegate.plugin import TidegatePlugin
 from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.testing.fakes import FakeBrokers, FakeReader
 from tidegate.ui import PREFIX, caches, reading, routes
 from tidegate.ui.database import Dags, DatabaseStore, _plan_doc
 from tidegate.views.pages import encode
@@ -114,33 +115,12 @@ def token_of(user: str, role: str | None) -> dict[str, str]:
 
 
 class World:
-    """What brokers and table answer; an error is raised."""
+    """The log, the table, and its quarantine."""
 
     def __init__(self) -> None:
-        self.log: Watermarks | Exception = Watermarks({A: 0}, {A: 45})
-        self.receipts: list[Receipt] | Exception = [receipt(1, "r1"), receipt(2, ODD, "v2")]
-        self.asked = 0
-
-    def watermarks(self, _topics: Any, **_more: Any) -> Watermarks:
-        self.asked += 1
-        if isinstance(self.log, Exception):
-            raise self.log
-        return self.log
-
-    def next_timestamps(self, positions: Any, **_more: Any) -> dict[TopicPartition, int]:
-        return dict.fromkeys(positions, 0)
-
-    def retention_ms(self, _topics: Any) -> dict[str, int]:
-        return {}
-
-    def match_topics(self, _pattern: str) -> list[str]:
-        return ["t"]
-
-    def history(self, _table: str, **_more: Any) -> TableHistory:
-        if isinstance(self.receipts, Exception):
-            raise self.receipts
-        loads = (TableCommit(r.snapshot, r.committed_at_ms, r.write.to_properties(), rows=r.rows) for r in self.receipts[::-1])
-        return TableHistory(commits=tuple(loads))
+        aside = {Rejection("t", 0, n, "decode", "not JSON", f"a{n // 10 + 1}"): b"<%d>" % n for n in (3, 17, 18, 33)}
+        self.brokers = FakeBrokers(latest={A: 45})
+        self.table = FakeReader(found=[receipt(1, "r1"), receipt(2, ODD, "v2")], rejected=dict(aside))
 
 
 @pytest.fixture(scope="module")
@@ -202,11 +182,10 @@ def add_task(
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
-    monkeypatch.setattr(caches.Kafka, "ask", lambda _self, _connection, question: question(made))
-    monkeypatch.setattr(IcebergReader, "history", lambda _self, *of, **more: made.history(*of, **more))
-    aside = {Rejection("t", 0, n, "decode", "not JSON", f"a{n // 10 + 1}"): b"<%d>" % n for n in (3, 17, 18, 33)}
-    monkeypatch.setattr(IcebergReader, "rejections", lambda *_, **__: [*aside])
-    monkeypatch.setattr(IcebergReader, "rejected_values", lambda *_: aside)
+    monkeypatch.setattr(caches.Kafka, "ask", lambda _self, _connection, question: question(made.brokers))
+    for name in ("history", "rejections", "rejected_values"):
+        asked = attrgetter(name)
+        monkeypatch.setattr(IcebergReader, name, lambda _self, *of, _asked=asked, **more: _asked(made.table)(*of, **more))
     return made
 
 
@@ -380,13 +359,16 @@ def test_the_map_shows_batches_and_the_log(ask: Ask, world: World, monkeypatch: 
     spans = [(b["from"], b["until"], b["seqs"][0]) for b in view["rows"][0]["blocks"]]
     assert spans == [(1000, 1005, 1), (2000, 2005, 2), (3000, 3100, 3)]
     assert {ask(f"api/dags/orders/map?{wrong}").status_code for wrong in ("columns=0", "axis=depth")} == {422}
-    assert world.asked == 2  # for the maps, and for the lag
+    assert world.brokers.asked == 2  # for the maps, and for the lag
 
 
-def test_what_is_away_is_named_and_the_rest_is_shown(ask: Ask, overviews: Overviews, world: World) -> None:
+def test_what_is_away_is_named_and_the_rest_is_shown(
+    ask: Ask, overviews: Overviews, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The broker and the catalog, without the login of an address."""
-    world.log = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
-    world.receipts = SinkUnavailable("no catalog answers", fix="Start that")
+    no_broker = BrokerUnavailable("no broker answers at http://ann:secret@here/", fix="Start it")
+    monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=no_broker))
+    monkeypatch.setattr(world.table, "history", mock.Mock(side_effect=SinkUnavailable("no catalog answers", fix="Start that")))
     view = ask("api/dags/orders/map").json()
     assert [b["kind"] for b in view["rows"][0]["blocks"]] == KNOWN
     error = "no broker answers at http://here/. Start it"
@@ -407,10 +389,10 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
 
     def hang(_self: object, connection: str, question: Callable[[object], object]) -> object:
         assert connection == "kafka_other" or answers.wait(30)
-        return question(world)
+        return question(world.brokers)
 
     monkeypatch.setattr(caches.Kafka, "ask", hang)
-    monkeypatch.setattr(IcebergReader, "history", lambda *_: answers.wait(30) and world.history(""))
+    monkeypatch.setattr(IcebergReader, "history", lambda *_: answers.wait(30) and world.table.history(""))
     try:
         with ThreadPoolExecutor(60) as pool:
             waiting = [pool.submit(ask, "api/dags/orders/lag") for _ in range(60)]
@@ -479,10 +461,10 @@ def test_the_run_of_a_replay_shows_its_chunks_and_what_it_replaced(ask: Ask, wor
     report = {"replaces": [{"load": "batch 1", "offsets": 10, "rows": 10, "transform": "v1"}], "lost": []}
     add_task("orders__replay", "again", "plan", "success", report=report)
     add_task("orders__replay", "again", "verify", "success", return_value={"chunks": 1, "rows": 9})
-    world.receipts = [receipt(1, "r1")]
+    world.table.found = [receipt(1, "r1")]
     assert ask("api/dags/orders__replay/runs/again").json()["replay"]["chunks"][0]["rows"] is None
     # the table has been asked just now, before the run ended
-    world.receipts.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, rows=9))
+    world.table.found.append(Receipt(write_of("orders", 0, "again", chunk, "v2", "b", replay="x"), 5, 2000, rows=9))
     with create_session() as session:
         session.execute(update(DagRun).filter_by(run_id="again").values(end_date=datetime.now(UTC)))
     found = ask("api/dags/orders__replay/runs/again").json()
