@@ -276,7 +276,7 @@ def test_any_batches_leave_strict_json_and_a_bound_from_1(policy: RatePolicy, ba
         state = after
 
 
-ODD = (math.nan, math.inf, -math.inf, -1, 0, 1e308, -1e308, 1e-320, 10**400, 2**62, "", "x", [], {})
+ODD: tuple[Any, ...] = (math.nan, math.inf, -math.inf, -1, 0, 1e308, -1e308, 1e-320, 10**400, 2**62, "", "x", [], {})
 poison = st.one_of(st.none(), st.booleans(), st.sampled_from(ODD), st.floats(), st.integers())
 
 
