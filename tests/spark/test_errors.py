@@ -43,95 +43,85 @@ class Remote(Exception):
         return type("Status", (), {"name": self.status})
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+FAILURES: dict[str, type[TidegateError]] = {
+    "[USER_RAISED_EXCEPTION] tidegate: a row left the range: orders-0 at offset 7 SQLSTATE: P0001": TransformError,
+    "Caused by: java.io.IOException: No space left on device": SinkFull,
+    "Cannot delete file where some, but not all, rows match filter ref(name=x): a.parquet": SinkConflict,
+    "Found conflicting files that can contain records matching (ref(name=x) == 1): [a.parquet]": SinkConflict,
+    "Found conflicting deleted files that can contain records matching true: [a.parquet]": SinkConflict,
+    "Found new conflicting delete files that can apply to records matching true: [a.parquet]": SinkConflict,
+    "ValidationException: Cannot determine history between starting snapshot 1 and the last": SinkConflict,
+    "org.apache.iceberg.exceptions.CommitFailedException: Version 4 already exists": SinkConflict,
+    "Caused by: org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed": KafkaAuthFailed,
+    "Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not": TopicNotFound,
+    "org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position": OffsetsOutOfRange,
+    "KafkaIllegalStateException: Some data may have been lost because they are not available": OffsetsOutOfRange,
+    "Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node": BrokerUnavailable,
+    "org.apache.kafka.common.KafkaException: Failed to create new KafkaAdminClient": BrokerUnavailable,
+    "java.io.FileNotFoundException: File file:/lake/t/metadata/snap-82-1-2f-9e.avro does not exist": TableLost,
+    "iceberg.exceptions.NotFoundException: Location does not exist: s3://l/t/metadata/snap-82-1-2f-9e.avro": TableLost,
+    "iceberg.exceptions.NotFoundException: Location does not exist: s3://l/t/data/1.parquet": SinkUnavailable,
+    "org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out": SinkUnavailable,
+    "org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect to: jdbc:postgresql:x": SinkUnavailable,
+    "Job 7 cancelled because SparkContext was shut down": SparkUnavailable,
+    "[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid": SparkUnavailable,
+    "[INTERNAL_ERROR] No active or default Spark session found SQLSTATE: XX000": SparkUnavailable,
+    "[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets": TopicNotFound,
+    "[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost": TopicNotFound,
+    "java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds": BrokerUnavailable,
+    "java.io.FileNotFoundException: /lake/_kafka_topic=t (File name too long)": SinkMisfit,
+    "Failed to find data source: kafka. Please deploy the application as per the deployment section": SparkMisfit,
+    "SparkException: Cannot find catalog plugin class for catalog 'lake': org.iceberg.SparkCatalog.": SparkMisfit,
+    "[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part, but got `lake`.`a`.": SparkMisfit,
+    "[OPERATION_CANCELED] Operation has been canceled": SparkJobFailed,
+}
+TELLING = [
+    (
         "Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [orders]",
-        "org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access group: orders",
-    ],
-)
-def test_a_right_that_is_missing_is_no_wrong_password(text: str) -> None:
-    """The topic or group is named, and the operation."""
-    error = translate(Exception(text))
-    assert isinstance(error, KafkaAuthFailed)
-    assert "accepts the credentials" in error.message
-    assert "orders" in error.message
-    assert "Read" in error.fix
+        KafkaAuthFailed,
+        "the broker accepts the credentials, but does not allow reading (",
+    ),
+    (
+        "Caused by: org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access group: orders",
+        KafkaAuthFailed,
+        "Not authorized to access group: orders). Let the user of the Kafka connection Read the topic or group",
+    ),
+    ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed, "Spark ran out of memory ("),
+    (
+        "Caused by: org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] Unable",
+        SparkJobFailed,
+        "ran out of memory",
+    ),
+    (
+        "SparkException: Not enough memory to build and broadcast the table to all worker nodes",
+        SparkJobFailed,
+        "Spark ran out of memory (",
+    ),
+    (
+        "Total size of serialized results of 8 tasks (1088.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)",
+        SparkJobFailed,
+        "larger than the driver accepts",
+    ),
+    ("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)", SparkJobFailed, "an executor was lost"),
+    (
+        "ArithmeticException: long overflow\n\tat org.apache.spark.sql.kafka010.KafkaRecordToRowConverter$.toUnsafeRow",
+        SparkJobFailed,
+        "a record's Kafka timestamp is beyond what Spark can hold",
+    ),
+    ("[RESOURCE_EXHAUSTED] x: Received message larger than max (5 vs. 4)", SparkJobFailed, "larger than gRPC allows"),
+]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("[USER_RAISED_EXCEPTION] tidegate: a row left the range: orders-0 at offset 7 SQLSTATE: P0001", TransformError),
-        ("Caused by: java.io.IOException: No space left on device", SinkFull),
-        ("Cannot delete file where some, but not all, rows match filter ref(name=x): a.parquet", SinkConflict),
-        ("Found conflicting files that can contain records matching (ref(name=x) == 1): [a.parquet]", SinkConflict),
-        ("Found conflicting deleted files that can contain records matching true: [a.parquet]", SinkConflict),
-        ("Found new conflicting delete files that can apply to records matching true: [a.parquet]", SinkConflict),
-        ("ValidationException: Cannot determine history between starting snapshot 1 and the last", SinkConflict),
-        ("org.apache.iceberg.exceptions.CommitFailedException: Version 4 already exists", SinkConflict),
-        ("Caused by: org.apache.kafka.common.errors.SaslAuthenticationException: Authentication failed", KafkaAuthFailed),
-        ("Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized", KafkaAuthFailed),
-        ("Caused by: org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not", TopicNotFound),
-        ("org.apache.kafka.clients.consumer.OffsetOutOfRangeException: Fetch position", OffsetsOutOfRange),
-        ("KafkaIllegalStateException: Some data may have been lost because they are not available", OffsetsOutOfRange),
-        ("Caused by: org.apache.kafka.common.errors.TimeoutException: Timed out waiting for a node", BrokerUnavailable),
-        ("org.apache.kafka.common.KafkaException: Failed to create new KafkaAdminClient", BrokerUnavailable),
-        ("java.io.FileNotFoundException: File file:/lake/t/metadata/snap-82-1-2f-9e.avro does not exist", TableLost),
-        ("iceberg.exceptions.NotFoundException: Location does not exist: s3://l/t/metadata/snap-82-1-2f-9e.avro", TableLost),
-        ("iceberg.exceptions.NotFoundException: Location does not exist: s3://l/t/data/1.parquet", SinkUnavailable),
-        ("org.apache.iceberg.exceptions.CommitStateUnknownException: read timed out", SinkUnavailable),
-        ("org.apache.iceberg.jdbc.UncheckedSQLException: Failed to connect to: jdbc:postgresql:x", SinkUnavailable),
-        ("Job 7 cancelled because SparkContext was shut down", SparkUnavailable),
-        ("[INVALID_HANDLE.SESSION_CHANGED] The handle is invalid", SparkUnavailable),
-        ("[INTERNAL_ERROR] No active or default Spark session found SQLSTATE: XX000", SparkUnavailable),
-        ("[KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED] Partitions specified for Kafka start offsets", TopicNotFound),
-        ("[KAFKA_DATA_LOSS.PARTITIONS_DELETED] Some data may have been lost", TopicNotFound),
-        ("java.util.concurrent.TimeoutException: Cannot fetch record for offset 7 in 120000 milliseconds", BrokerUnavailable),
-        ("java.io.FileNotFoundException: /lake/_kafka_topic=t (File name too long)", SinkMisfit),
-        ("Failed to find data source: kafka. Please deploy the application as per the deployment section", SparkMisfit),
-        ("SparkException: Cannot find catalog plugin class for catalog 'lake': org.iceberg.SparkCatalog.", SparkMisfit),
-        ("[REQUIRES_SINGLE_PART_NAMESPACE] spark_catalog requires a single-part, but got `lake`.`a`.", SparkMisfit),
-        ("[OPERATION_CANCELED] Operation has been canceled", SparkJobFailed),
-        ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed),
-    ],
-)
-def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[TidegateError]) -> None:
-    """By the message alone or by the trace behind it; what failed is quoted."""
+@pytest.mark.parametrize(("text", "expected", "told"), [*((text, error, "") for text, error in FAILURES.items()), *TELLING])
+def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[TidegateError], told: str) -> None:
+    """By the message alone or by the trace behind it; what failed is quoted. No fix is that of what nobody knows."""
     for error in (Remote(text), Remote("Job aborted due to stage failure", trace=f"SparkException\n\tat x\n{text}\n\tat y")):
         found = translate(error, table="lake.a.b")
         assert type(found) is expected
+        assert told in str(found)
         assert found.fix
+        assert "log and in Spark's" not in found.fix
         assert found.fields == {"table": "lake.a.b"}
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("java.lang.OutOfMemoryError: Java heap space", "Spark ran out of memory (Remote: OutOfMemoryError: Java heap space)"),
-        ("Caused by: org.apache.spark.memory.SparkOutOfMemoryError: [UNABLE_TO_ACQUIRE_MEMORY] Unable", "ran out of memory"),
-        (
-            "SparkException: Not enough memory to build and broadcast the table to all worker nodes",
-            "Spark ran out of memory (Remote: SparkException: Not enough memory",
-        ),
-        (
-            "Total size of serialized results of 8 tasks (1088.0 MiB) is bigger than spark.driver.maxResultSize (1024.0 MiB)",
-            "larger than the driver accepts",
-        ),
-        ("ExecutorLostFailure (executor 3 exited caused by one of the running tasks)", "an executor was lost"),
-        (
-            "ArithmeticException: long overflow\n\tat org.apache.spark.sql.kafka010.KafkaRecordToRowConverter$.toUnsafeRow",
-            "a record's Kafka timestamp is beyond what Spark can hold",
-        ),
-        ("[RESOURCE_EXHAUSTED] x: Received message larger than max (5 vs. 4)", "larger than gRPC allows"),
-    ],
-)
-def test_what_is_too_large_says_so(text: str, told: str) -> None:
-    """Memory, results, executors, messages and timestamps: each with what to change."""
-    found = translate(Remote(text))
-    assert type(found) is SparkJobFailed
-    assert told in found.message
-    assert "log and in Spark's" not in found.fix
 
 
 def call(status: str, details: str) -> str:

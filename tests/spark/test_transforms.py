@@ -56,20 +56,14 @@ def folder(tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def test_a_transform_is_found_by_module_and_function(folder: Path) -> None:
-    """The function is the module's own."""
+def test_a_transform_is_a_function_of_a_module_and_its_version_the_hash_of_the_source_or_what_it_declares(
+    folder: Path,
+) -> None:
+    """`__version__` says that changes of the source, or of what it imports, matter or not."""
     transform = find_transform("shaping.plain:same", folder)
     assert transform.function("anything") == "anything"  # type: ignore[arg-type]
-
-
-def test_its_version_is_the_hash_of_the_modules_source(folder: Path) -> None:
-    """Other code is another version."""
     digest = hashlib.sha256(SOURCE.encode()).hexdigest()[:12]
-    assert find_transform("shaping.plain:same", folder).identity == f"shaping.plain:same@{digest}"
-
-
-def test_a_declared_version_is_taken(folder: Path) -> None:
-    """`__version__` says that changes of the source, or of what it imports, matter or not."""
+    assert transform.identity == f"shaping.plain:same@{digest}"
     assert find_transform("shaping.declared:same", folder).identity == "shaping.declared:same@2.1"
 
 
