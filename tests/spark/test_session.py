@@ -57,11 +57,12 @@ def test_a_server_that_is_away_is_told_within_ten_seconds() -> None:
 
 
 def test_a_server_that_refuses_is_told_at_once(refusing_server: str) -> None:
-    """Wrong credentials are not retried."""
+    """Wrong credentials are not retried, and the switch of pyspark to Connect is on only while a session is open."""
     started = time.monotonic()
     with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
         pytest.fail("refused")
     assert time.monotonic() - started < 5
+    assert CONNECT_MODE not in os.environ
 
 
 def test_what_is_raised_is_not_logged_as_well(
@@ -83,14 +84,6 @@ def test_a_url_of_another_kind_is_refused_without_telling_it() -> None:
     with pytest.raises(RequestError) as caught, connect("http://h:1/;token=hush", name="t"):
         pytest.fail("no such URL")
     assert "hush" not in str(caught.value)
-
-
-def test_the_process_is_left_as_it_was(refusing_server: str) -> None:
-    """The switch of pyspark to Connect is on only while a session is open."""
-    assert CONNECT_MODE not in os.environ
-    with pytest.raises(SparkAuthFailed), connect(refusing_server, name="t"):
-        pytest.fail("refused")
-    assert CONNECT_MODE not in os.environ
 
 
 @pytest.mark.filterwarnings("ignore:The 'warn' method is deprecated")  # pyspark warns that this server cannot release a session

@@ -195,13 +195,6 @@ def test_a_transform_that_breaks_its_contract_commits_nothing(sink: SinkUnderTes
         assert sink.commits(table) == commits, transform
 
 
-def test_a_column_of_another_type_is_refused_by_name(load: Load, job: Job) -> None:
-    """Spark would cast in silence; the table's types are kept."""
-    load(job(0, 5))
-    with pytest.raises(SinkMisfit, match="id is int there and string here"):
-        load(job(5, 10, seq=1, transform="shapes:typed_otherwise"))
-
-
 def test_a_range_without_a_record_leaves_an_empty_commit_with_its_receipt(
     sink: SinkUnderTest, load: Load, job: Job, table: str
 ) -> None:
