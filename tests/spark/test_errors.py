@@ -46,7 +46,6 @@ class Remote(Exception):
 FAILURES: dict[str, type[TidegateError]] = {
     "[USER_RAISED_EXCEPTION] tidegate: a row left the range: orders-0 at offset 7 SQLSTATE: P0001": TransformError,
     "Caused by: java.io.IOException: No space left on device": SinkFull,
-    "Cannot delete file where some, but not all, rows match filter ref(name=x): a.parquet": SinkConflict,
     "Found conflicting files that can contain records matching (ref(name=x) == 1): [a.parquet]": SinkConflict,
     "Found conflicting deleted files that can contain records matching true: [a.parquet]": SinkConflict,
     "Found new conflicting delete files that can apply to records matching true: [a.parquet]": SinkConflict,
@@ -76,6 +75,11 @@ FAILURES: dict[str, type[TidegateError]] = {
     "[OPERATION_CANCELED] Operation has been canceled": SparkJobFailed,
 }
 TELLING = [
+    (
+        "Cannot delete file where some, but not all, rows match filter ref(name=x): a.parquet",
+        SinkConflict,
+        "lower `max_records` of the pipeline and delete the range's Variable",
+    ),
     (
         "Caused by: org.apache.kafka.common.errors.TopicAuthorizationException: Not authorized to access topics: [orders]",
         KafkaAuthFailed,
