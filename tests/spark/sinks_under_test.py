@@ -46,6 +46,9 @@ class SinkUnderTest(Protocol):
     def roll_back(self, table: str, receipt: Receipt) -> None:
         """Make a receipt's commit the table's current state again."""
 
+    def drop(self, table: str) -> None:
+        """There is no such table any more."""
+
     def owners(self, table: str) -> set[str]:
         """The pipelines that own the table."""
 
@@ -73,6 +76,9 @@ class Iceberg:
         name = table.removeprefix("lake.")
         self.spark.sql(f"CALL lake.system.rollback_to_snapshot('{name}', {receipt.snapshot})").collect()
 
+    def drop(self, table: str) -> None:
+        self.spark.sql(f"DROP TABLE {table} PURGE")
+
     def owners(self, table: str) -> set[str]:
         return owners_in(row["key"] for row in self.spark.sql(f"SHOW TBLPROPERTIES {table}").collect())
 
@@ -97,6 +103,9 @@ class Memory:
 
     def roll_back(self, table: str, receipt: Receipt) -> None:
         sinks.TABLES[table].roll_back(receipt.snapshot)
+
+    def drop(self, table: str) -> None:
+        del sinks.TABLES[table]
 
     def owners(self, table: str) -> set[str]:
         return sinks.TABLES[table].owners

@@ -186,6 +186,18 @@ def test_a_replay_moves_records_from_quarantine_to_the_table_and_back(load: Load
         assert (held.rows, held.rejected) == ([*range(10)], [])
 
 
+@either_sink
+def test_what_was_set_aside_beside_a_table_that_is_gone_is_replaced_by_the_loads_of_the_next_one(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records
+) -> None:
+    """Whichever loads these are: the receipts of the table that was dropped are gone with it."""
+    load(job(0, 6, transform="shop:old"))
+    load(job(6, 10, seq=1, transform="shop:old"))
+    sink.drop(table)
+    load(changed(job(0, 10, transform="shop:old"), replay="again"))
+    assert (held.rows, held.rejected) == ([1, 2, 3, 5, 6, 7, 9], sorted(FOURS))
+
+
 @pytest.mark.parametrize(("first", "then", "rejected"), [("old", "new", {0, 8}), ("new", "broken", {*range(2, 8)})])
 @pytest.mark.parametrize("point", ["between-commits", "after-write"])
 def test_no_kill_between_the_commits_loses_a_record_or_leaves_two(

@@ -171,6 +171,8 @@ class MemorySink:
         dead = (tries | {other.write.attempt for other in landed if other.snapshot < receipt.snapshot}).difference(
             other.write.attempt for other in on_top
         )
+        first = self.tables[self.name].commits[0].made
+        dead |= {row["attempt"] for row in of_range if row["added_at"].timestamp() * 1000 < first.committed_at_ms} - {attempt}
         gone = [row for row in of_range if row["attempt"] in dead]
         if replaced:
             gone += [row for row in of_range if row["attempt"] == attempt and _is_of(row, ByOrigin(replaced))]

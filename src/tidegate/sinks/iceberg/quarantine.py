@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
+from datetime import datetime
 from typing import NamedTuple
 
 from pyspark.errors import AnalysisException
@@ -36,11 +37,12 @@ def check_own(spark: SparkSession, quarantine: str, table: str) -> None:
 
 
 class SetAside(NamedTuple):
-    """What one attempt has set aside: how many records of where, for which load, and whether it has ended by now."""
+    """What one attempt has set aside: how many records of where, for which load, when, and whether it has ended by now."""
 
     records: int
     partitions: frozenset[TopicPartition]
     load: str
+    added_at: datetime
     is_old: bool
 
 
@@ -52,13 +54,14 @@ def attempts_in(spark: SparkSession, quarantine: str, ranges: tuple[OffsetRange,
     near = F.col(TOPIC).isin(*{r.topic for r in bounds}) & offset.between(
         min(r.from_offset for r in bounds), max(r.until_offset for r in bounds) - 1
     )
-    is_old = F.max("added_at") < F.current_timestamp() - F.expr(f"INTERVAL {DEAD_AFTER}")
+    added_at = F.max("added_at")
+    is_old = added_at < F.current_timestamp() - F.expr(f"INTERVAL {DEAD_AFTER}")
     try:
         rows = (
             spark.table(quarantine)
             .where(near & reaching(bounds, F.col(TOPIC), F.col(PARTITION), offset, offset))
             .groupBy("attempt")
-            .agg(F.count(F.lit(1)), places, F.first("load"), is_old)
+            .agg(F.count(F.lit(1)), places, F.first("load"), added_at, is_old)
             .collect()
         )
         return {attempt: SetAside(n, frozenset(TopicPartition(*of) for of in at), *rest) for attempt, n, at, *rest in rows}

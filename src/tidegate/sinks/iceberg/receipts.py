@@ -15,6 +15,7 @@ Rules of owners:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from functools import reduce
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
@@ -99,6 +100,13 @@ def landed_of(spark: SparkSession, table: str, attempts: Iterable[str]) -> set[s
     if spark.catalog.tableExists(commits):
         made = made.union(spark.table(commits).select(of))
     return {row["attempt"] for row in made.where(F.col("attempt").isin(wanted)).collect()}
+
+
+def began_at(spark: SparkSession, table: str) -> datetime | None:
+    """When the first commit of the table was made; None where it has expired. One round trip."""
+    first = spark.table(f"{table}.snapshots").where("parent_id IS NULL").agg(F.max("committed_at")).collect()
+    began: datetime | None = first[0][0]
+    return began
 
 
 def head_and_parents(spark: SparkSession, table: str) -> tuple[int | None, dict[int | None, int | None]]:

@@ -49,6 +49,7 @@ from tidegate.sinks.iceberg.layout import VARIANTS, check_layout, create_table
 from tidegate.sinks.iceberg.quarantine import attempts_in, check_own, remove
 from tidegate.sinks.iceberg.receipts import (
     add_owner,
+    began_at,
     by_others,
     carries,
     check_owner,
@@ -335,6 +336,9 @@ class IcebergTable:
         if on_top is None:  # it counts no more itself
             return ()
         dead = {of for of, aside in others.items() if of in landed or aside.is_old or aside.load == load_of(receipt.load)}
+        # the table of their loads was dropped since: what one of them could still commit, it would add again
+        began = began_at(self.spark, self.name)
+        dead |= {of for of, aside in others.items() if began is not None and aside.added_at < began}
         dead -= {other.write.attempt for other in on_top}
         replaced = common(ranges, [r for other in on_top for r in other.load.ranges])
         if dead:
