@@ -6,17 +6,17 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tidegate.cli.schedule import next_plan
 from tidegate.cli.shared import (
     HERE,
     AsJson,
     Name,
     Project,
     err,
-    now_ms,
     open_remote,
     out,
     platform_of,
@@ -31,7 +31,6 @@ from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.model.ranges import offsets_to_json
 from tidegate.core.planning.handover import checkpoint_offsets, handed_over, remove, table_offsets
 from tidegate.core.planning.rename import saved_keys
-from tidegate.core.planning.run import Request, plan_batch
 from tidegate.pipelines import load_pipelines, pipelines_of
 
 if TYPE_CHECKING:
@@ -107,17 +106,7 @@ def export_command(
     limits = replace(this.limits, min_records=None, max_delay_s=None)
     with open_remote(project) as remote:
         _refuse_active(remote, this.name, "the batch of a run is not committed yet")
-        planned = plan_batch(
-            replace(this, limits=limits),
-            "export",
-            Request(),
-            store=remote.store,
-            brokers=remote.brokers(this),
-            sink=remote.reader(this),
-            now_ms=now_ms(),
-            save=False,
-        )
-        seq, offsets = handed_over(this.name, planned)
+        seq, offsets = handed_over(this.name, next_plan(replace(this, limits=limits), remote))
         if group is not None:
             commit_offsets(remote.kafka(this), group, offsets)
     starting = offsets_to_json(offsets)
@@ -140,8 +129,7 @@ def remove_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     except RequestError:
         this = None
     with open_remote(project) as remote:
-        _refuse_active(remote, pipeline, "a pipeline is removed only at rest", REPLAY_DAG, MAINTAIN_DAG)
-        dag = remote.api.dag(pipeline)
+        dag = _refuse_active(remote, pipeline, "a pipeline is removed only at rest", REPLAY_DAG, MAINTAIN_DAG)
         if this is None and dag is not None and not dag["is_stale"]:
             raise RequestError(f"Airflow reads a file of {pipeline} elsewhere", fix="Name its project with --project")
         if this is None and not saved_keys(pipeline, remote.store):
@@ -182,10 +170,14 @@ def _done(what: str, delete: Callable[[], bool]) -> bool:
         return False
 
 
-def _refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> None:
-    """Raises RequestError: a run of the pipeline's DAG or of one of its `others` is active, or the DAG is not paused."""
+def _refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> dict[str, Any] | None:
+    """The pipeline's DAG, as Airflow knows it, at rest.
+
+    Raises RequestError: a run of it or of one of its `others` is active, or it is not paused.
+    """
     for suffix in ("", *others):
         refuse_while_running(remote, f"{pipeline}{suffix}", why)
     dag = remote.api.dag(pipeline)
     if dag is not None and not (dag["is_paused"] or dag["is_stale"]):
         raise RequestError(f"DAG {pipeline} is not paused: {why}", fix=f"Run `airflow dags pause {pipeline}`")
+    return dag

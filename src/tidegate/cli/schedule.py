@@ -62,16 +62,7 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     """Show what the next run reads, and why. Nothing is changed."""
     this = the_pipeline(project, pipeline)
     with open_remote(project) as remote:
-        planned = plan_batch(
-            this,
-            "dry-run",
-            Request(),
-            store=remote.store,
-            brokers=remote.brokers(this),
-            sink=remote.reader(this),
-            now_ms=now_ms(),
-            save=False,
-        )
+        planned = next_plan(this, remote)
         tell_airflow(remote.api, this, project)
         page = remote.page(ranges_page(this.name))
     if as_json:
@@ -81,6 +72,20 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     else:
         _print_plan(planned)
     show_page(page)
+
+
+def next_plan(pipeline: Pipeline, remote: Remote) -> Planned | Skip:
+    """What the next run would read, or why nothing. Raises what would stop that run (`plan_batch`)."""
+    return plan_batch(
+        pipeline,
+        "dry-run",
+        Request(),
+        store=remote.store,
+        brokers=remote.brokers(pipeline),
+        sink=remote.reader(pipeline),
+        now_ms=now_ms(),
+        save=False,
+    )
 
 
 def _plan_to_json(plan: Planned | Skip) -> dict[str, Any]:

@@ -336,10 +336,12 @@ class IcebergTable:
         if on_top is None:  # it counts no more itself
             return ()
         dead = {of for of, aside in others.items() if of in landed or aside.is_old or aside.load == load_of(receipt.load)}
-        # the table of their loads was dropped since: what one of them could still commit, it would add again
-        began = began_at(self.spark, self.name)
-        dead |= {of for of, aside in others.items() if began is not None and aside.added_at < began}
-        dead -= {other.write.attempt for other in on_top}
+        above = {other.write.attempt for other in on_top}
+        if under_way := others.keys() - dead - above:
+            # the table of their loads was dropped since: what one of them could still commit, it would add again
+            began = began_at(self.spark, self.name)
+            dead |= {of for of in under_way if began is not None and others[of].added_at < began}
+        dead -= above
         replaced = common(ranges, [r for other in on_top for r in other.load.ranges])
         if dead:
             log.warning(SWEPT, name, ", ".join(sorted(dead)))
