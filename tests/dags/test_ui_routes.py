@@ -507,8 +507,8 @@ def test_the_history_has_the_batches_of_its_hours(ask: Ask, monkeypatch: pytest.
     assert ask("api/dags/orders/history?hours=0").status_code == 422
 
 
-def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(overviews: Overviews) -> None:
-    """A slot, a retry, or a server that is away."""
+def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(ask: Ask, overviews: Overviews) -> None:
+    """A slot, a retry, or a server that is away; and a pipeline's map says the same."""
     pool = "tidegate_lake_shop_visits"
     add_run("visits", "v1", "running")
     add_task("visits", "v1", "load", "scheduled", pool=pool)
@@ -531,6 +531,8 @@ def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(overviews: O
     orders, visits = overviews()["orders"], overviews()["visits"]
     assert (orders["lag"]["records_behind"], orders["lag_points"], orders["lag_error"]) == (25, [10, 10, 10], None)
     assert visits["lag"] is None
+    maps = {name: ask(f"api/dags/{name}/map").json()["row"] for name in PIPELINES}
+    assert maps == {"orders": orders | {"lag": maps["orders"]["lag"]}, "visits": visits}
 
 
 def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overviews) -> None:

@@ -113,11 +113,18 @@ def test_a_row_shows_batches_and_what_is_not_read_yet() -> None:
     assert last["seqs"] is None
 
 
-def test_lost_offsets_are_shown_as_such() -> None:
-    batches, lost = (entry(1, (0, 0, 10)), entry(2, (0, 20, 30))), [OffsetRange("t", 0, 10, 20)]
-    view = a_map(*batches, cursor=cursor_of("p", 2, {A: 30}), lost=lost)
-    assert shown(view) == [(0, 10, "committed"), (10, 20, "lost"), (20, 30, "committed")]
+def test_a_loss_is_shown_and_otherwise_once_it_is_accepted() -> None:
+    """What a saved range was to read is shown as saved; what a partition held before its first read is nobody's loss."""
+    batches, accepted = (entry(1, (0, 0, 10)), entry(2, (0, 20, 30))), [OffsetRange("t", 0, 10, 20)]
+    view = a_map(*batches, cursor=cursor_of("p", 2, {A: 30}), accepted=accepted)
+    known = [(0, 10, "committed"), (10, 20, "accepted"), (20, 30, "committed")]
+    assert shown(view) == known
     assert (view[0].log_start, view[0].log_end, view[0].behind) == (None, None, None)
+    saved = entry(3, (0, 30, 33), state=BatchState.PLANNED, loaded_ms=None)
+    rows = partition_rows(cursor_of("p", 2, {A: 30}), Watermarks({A: 40, B: 7}, {A: 50, B: 9}))
+    view = offset_map(rows, [*batches, saved], 1000, accepted=[*accepted, OffsetRange("t", 0, 33, 35)])
+    assert shown(view) == [*known, (30, 33, "planned"), (33, 35, "accepted"), (35, 40, "lost"), (40, 50, "pending")]
+    assert shown(view, 1) == [(7, 9, "pending")]
 
 
 def test_a_batch_shows_the_versions_that_loaded_its_offsets_last() -> None:

@@ -104,17 +104,17 @@ class Answers(Generic[T]):
     _asking: dict[Hashable, _Asking[T]] = field(default_factory=dict, init=False)
     _held: dict[Hashable, _Held[T]] = field(default_factory=dict, init=False)
 
-    def get(self, key: Hashable, ask: Callable[[], T], *, after_ms: int = 0) -> Answer[T]:
-        """The answer to a question, after `wait_s` at most. Of several callers one asks.
+    def get(self, key: Hashable, ask: Callable[[], T], *, after_ms: int = 0, waits: bool = True) -> Answer[T]:
+        """The answer to a question, after `wait_s` at most, or at once where nobody `waits`. Of several callers one asks.
 
         What `ask` raises is part of the answer. An answer from before `after_ms` (epoch ms), when it last may have changed, is
         not kept.
         """
-        return self.get_all({key: ask}, after_ms=after_ms)[key]
+        return self.get_all({key: ask}, after_ms=after_ms, waits=waits)[key]
 
-    def get_all(self, questions: Mapping[K, Callable[[], T]], *, after_ms: int = 0) -> dict[K, Answer[T]]:
+    def get_all(self, questions: Mapping[K, Callable[[], T]], *, after_ms: int = 0, waits: bool = True) -> dict[K, Answer[T]]:
         """The answers to several questions that are asked at once, after `wait_s` at most in all."""
-        until = time.monotonic() + self.wait_s
+        until = time.monotonic() + (self.wait_s if waits else 0)
         asked = {key: self._asked(key, ask, after_ms) for key, ask in questions.items()}
         return {key: self._answer(key, asking, until) for key, asking in asked.items()}
 

@@ -97,14 +97,23 @@ class PageSource:
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
         for name, shadow in self._shadows.get_all({name: partial(shadow_of, cursor_key(name)) for name in of}).items():
             states[name].faults += filter(None, [shadow.value])
-        rows = [self._pipeline(found, states[name], lags.get(name), file_errors.get(name)) for name, found in of.items()]
+        rows = [
+            self._pipeline(found, states[name], runs(name), lags.get(name), file_errors.get(name)) for name, found in of.items()
+        ]
         others = ((name, why) for name, why in file_errors.items() if name not in of)
         return by_trouble([*rows, *(pipeline_row(Cursor(pipeline=name, seq=0), file_error=why) for name, why in others)])
 
-    def _pipeline(self, of: KnownDag, state: Readable, lag: Answer[Lags] | None, file_error: str | None) -> PipelineRow:
+    def _pipeline(
+        self,
+        of: KnownDag,
+        state: Readable,
+        newest: Iterable[Mapping[str, Any]],
+        lag: Answer[Lags] | None,
+        file_error: str | None,
+    ) -> PipelineRow:
         declared = of.declared
         # the schedule does not wait for a backfill
-        ran = [run for run in runs(declared.pipeline) if run["run_type"] != BACKFILL]
+        ran = [run for run in newest if run["run_type"] != BACKFILL]
         active = active_run(ran)
         plans, _ = self._plans.of(declared.pipeline, state.listing, most=SPARKLINE)
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
@@ -156,14 +165,26 @@ class PageSource:
         return lambda: self._kafka.ask(of.connection, ask)
 
     def range_map(
-        self, of: Declared, frame: Frame, *, batches: int, before: int | None, axis: Literal["offset", "time"], replays: bool
+        self,
+        known: KnownDag,
+        frame: Frame,
+        *,
+        batches: int,
+        before: int | None,
+        axis: Literal["offset", "time"],
+        replays: bool,
+        file_error: str | None,
     ) -> MapAnswer:
         """The range map of a page of partitions, and the last runs; of the log as far as it is known.
 
         It has the newest `batches` of those before `before`. `replays`: whether to show runs of replays too.
         """
+        of = known.declared
         state = _state(of.pipeline)
         cursor, listing = state.cursor, state.listing
+        ask = self._lag_of(of, state.known_cursor)
+        # a map is shown without it: of thousands of partitions it takes seconds
+        behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask, waits=False)
         log, loads = self._log(of, cursor), self._loads_of(of)
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.at.offsets))))
@@ -181,29 +202,31 @@ class PageSource:
             state.faults.append(str(error))
         ran = entries(saved, (r for r in loaded if r.load.replay is None), cursor)
         by_version, marks = loaded_last(loaded, cursor.at.topic_ids), self._marks(of, saved)
+        newest = {dag_id: runs(dag_id) for dag_id in [of.pipeline, *([of.replay_dag] if replays else [])]}
         away: Answer[Any] = log if log.error else loads
         times: tuple[int, int] | None = None
         if axis == "time":
             times = span(ran, until_ms := now_ms())
             drawn = time_map(rows[frame.page], ran, frame.columns, now_ms=until_ms, marks=marks)
         else:
-            lost = [r for each in saved for r in each.skipped]
-            drawn = offset_map(rows[frame.page], ran, frame.columns, lost=lost, versions=by_version, marks=marks)
+            accepted = [r for each in saved for r in each.skipped]
+            drawn = offset_map(rows[frame.page], ran, frame.columns, accepted=accepted, versions=by_version, marks=marks)
         return MapAnswer(
             pipeline=of.pipeline,
             axis=axis,
             span_ms=times,
             partitions=len(rows),
+            row=self._pipeline(known, state, newest[of.pipeline], behind, file_error),
             rows=drawn,
             first_seq=min(chosen, default=None),
             last_seq=max(chosen, default=None),
             transforms=tuple(sorted({version for version, _ in by_version})),
             quarantine=of.quarantine,
-            runs=self._last_runs(of, listing, [of.pipeline, *([of.replay_dag] if replays else [])]),
+            runs=self._last_runs(of, listing, newest),
             faults=tuple(state.faults),
             error_at_ms=away.at_ms if away.value is not None else None,
             waiting_for=tuple(name for name, each in (("log", log), ("table", loads)) if each.soon and each.value is None),
-            **_heard(log, loads),
+            **_heard(log, loads, soon=behind is not None and behind.soon),
         )
 
     @staticmethod
@@ -213,9 +236,8 @@ class PageSource:
         found = _figures(of, list(by_run))
         return {by_run[run_id]: load.marks for run_id, load in found.items() if load.marks}
 
-    def _last_runs(self, of: Declared, listing: Listing, dag_ids: Iterable[str]) -> tuple[RunMark, ...]:
-        """The last runs of some of a pipeline's DAGs: of its schedule, and of its replays."""
-        ran = {dag_id: runs(dag_id) for dag_id in dag_ids}
+    def _last_runs(self, of: Declared, listing: Listing, ran: Mapping[str, list[dict[str, Any]]]) -> tuple[RunMark, ...]:
+        """The last of these runs of a pipeline's DAGs: of its schedule, and of its replays."""
         keys = listing.of_runs(str(run["dag_run_id"]) for run in ran.get(of.pipeline, ()))
         records = {plan.seq: plan.records for plan in self._plans.of(of.pipeline, listing, most=NEWEST)[0]}
         batches = {run_id: (key.seq, records.get(key.seq)) for run_id, key in keys.items()}

@@ -81,20 +81,34 @@ def _source(request: Request) -> PageSource:
 TheSource = Annotated[PageSource, Depends(_source)]
 
 
-def _dag(dag_id: str, source: TheSource) -> Declared:
+def _known(dag_id: str, source: TheSource) -> KnownDag:
     found = source.dags.find(dag_id)
     if found is None:
         raise NotFound(f"{dag_id} is not a DAG of Tidegate", fix="Open the page of a pipeline's own DAG")
-    return found.declared
+    return found
+
+
+TheKnownDag = Annotated[KnownDag, Depends(_known)]
+
+
+def _dag(known: TheKnownDag) -> Declared:
+    return known.declared
 
 
 TheDag = Annotated[Declared, Depends(_dag)]
 
 
-def _pipeline(dag_id: str, declared: TheDag) -> Declared:
-    if declared.pipeline != dag_id:
+def _known_pipeline(dag_id: str, known: TheKnownDag) -> KnownDag:
+    if known.declared.pipeline != dag_id:
         raise NotFound(f"{dag_id} is not a pipeline of Tidegate", fix="Open the page of a pipeline's own DAG")
-    return declared
+    return known
+
+
+TheKnownPipeline = Annotated[KnownDag, Depends(_known_pipeline)]
+
+
+def _pipeline(known: TheKnownPipeline) -> Declared:
+    return known.declared
 
 
 ThePipeline = Annotated[Declared, Depends(_pipeline)]
@@ -148,7 +162,7 @@ def _frame(
 async def ranges(
     request: Request,
     user: GetUserDep,
-    of: ThePipeline,
+    known: TheKnownPipeline,
     source: TheSource,
     frame: Annotated[Frame, Depends(_frame)],
     batches: Annotated[int, Query(ge=1, le=1000)] = 200,
@@ -156,10 +170,12 @@ async def ranges(
     axis: Literal["offset", "time"] = "offset",
 ) -> Response:
     """The range map of the newest batches, or of those before one, and of some partitions; and the last runs."""
+    of = known.declared
 
     def ask() -> MapAnswer:
-        replays = _may_see_runs(user, of.replay_dag)
-        return source.range_map(of, frame, batches=batches, before=before, axis=axis, replays=replays)
+        replays, this = _may_see_runs(user, of.replay_dag), {of.pipeline: known}
+        error = _shown_errors(user, this, this).get(of.pipeline)
+        return source.range_map(known, frame, batches=batches, before=before, axis=axis, replays=replays, file_error=error)
 
     return await _apart(request, of.connection, ask)
 

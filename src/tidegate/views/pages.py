@@ -61,6 +61,7 @@ class MapAnswer(PageAnswer):
         span_ms: from when until when all rows are (epoch ms); None where time is not the axis.
         partitions: of all pages.
         rows: those that are the furthest behind first.
+        row: the pipeline at a glance, as in the list.
         quarantine: the table of rejected records; None where the pipeline has none.
         faults: saved state that cannot be read.
         error_at_ms: when what is shown of the log, or of the table, was answered that `error` is about (epoch ms); None where
@@ -72,6 +73,7 @@ class MapAnswer(PageAnswer):
     axis: Literal["offset", "time"]
     span_ms: tuple[int, int] | None
     partitions: int
+    row: PipelineRow
     rows: tuple[PartitionRow, ...]
     first_seq: int | None
     last_seq: int | None

@@ -22,16 +22,16 @@ from tidegate.core.model.watermarks import Watermarks, other_topics
 from tidegate.core.state.cursor import Cursor
 from tidegate.views.entries import Entry
 
-Kind = Literal["planned", "loaded", "lost", "pending", "committed"]
-"""What became of offsets: a saved range that is not loaded yet, loaded and not committed, deleted by retention before they were
-read, missing in the table as somebody accepted, not read yet, committed."""
+Kind = Literal["lost", "planned", "loaded", "accepted", "pending", "committed"]
+"""What became of offsets: deleted by retention before they were read, a saved range that is not loaded yet, loaded and not
+committed, a loss that somebody accepted, not read yet, committed."""
 Mark = Literal["errors", "cold", "recreated", "replayed"]
 """What else is worth seeing: rows that are broken records, a Spark that had just started, a topic that was deleted and created
 again, a replay that loaded it last."""
 REPLAYED: tuple[Mark, ...] = ("replayed",)
 Version = tuple[str, bool]
 """Of a transform, and whether a replay loaded by it."""
-WORST_FIRST: tuple[Kind, ...] = ("planned", "loaded", "lost", "pending", "committed")
+WORST_FIRST: tuple[Kind, ...] = ("lost", "planned", "loaded", "accepted", "pending", "committed")
 """What a block shows that stands for several of them."""
 _RANK = {kind: rank for rank, kind in enumerate(WORST_FIRST)}
 
@@ -128,24 +128,24 @@ def offset_map(
     batches: Iterable[Entry],
     columns: int,
     *,
-    lost: Iterable[OffsetRange] = (),
+    accepted: Iterable[OffsetRange] = (),
     versions: Mapping[Version, Iterable[OffsetRange]] | None = None,
     marks: Mapping[int, frozenset[Mark]] | None = None,
 ) -> tuple[PartitionRow, ...]:
     """The rows with their blocks, by offsets.
 
     `batches`, without replays, come oldest first. The smallest offsets that are worth a block of their own are one part in
-    `columns` of a row. `lost` is what retention took before it was read, as somebody accepted; `versions` is of `loaded_last`;
-    `marks` are by batch.
+    `columns` of a row. `accepted` is what retention took before it was read, as somebody accepted; `versions` is of
+    `loaded_last`; `marks` are by batch.
     """
     pieces = _pieces(batches, {row.topic_partition: [] for row in rows}, marks or {})
-    of_lost = by_partition(lost)
+    of_accepted = by_partition(accepted)
     of_versions = {version: by_partition(ranges) for version, ranges in (versions or {}).items()}
     drawn = []
     for row in rows:
         tp = row.topic_partition
         by_version = {version: ranges[tp] for version, ranges in of_versions.items() if tp in ranges}
-        blocks = _row_blocks(row, pieces[tp], of_lost.get(tp, ()), by_version)
+        blocks = _row_blocks(row, pieces[tp], of_accepted.get(tp, ()), by_version)
         drawn.append(replace(row, blocks=level_of_detail(blocks, columns)))
     return tuple(drawn)
 
@@ -247,7 +247,7 @@ def _block(entry: Entry, r: OffsetRange, start: int, stop: int, marks: frozenset
 def _row_blocks(
     row: PartitionRow,
     batches: Sequence[MapBlock],
-    lost: Sequence[OffsetRange],
+    accepted: Sequence[OffsetRange],
     versions: Mapping[Version, Sequence[OffsetRange]],
 ) -> list[MapBlock]:
     """What fills a row: the batches, and lost and pending offsets, none of them twice."""
@@ -256,12 +256,19 @@ def _row_blocks(
     batches = [b for b in batches if b.kind != "committed" or b.from_offset < (row.next_offset or 0)]
     taken = [OffsetRange(tp.topic, tp.partition, b.from_offset, b.until_offset) for b in batches]
     blocks = [part for batch, own in zip(batches, taken, strict=True) for part in _parts(batch, own, versions)]
-    blocks += [MapBlock(r.from_offset, r.until_offset, "lost", records=r.count) for r in (without(lost, taken) if lost else ())]
-    begin = max(row.next_offset or 0, row.log_start or 0)
-    if row.log_end is not None and row.log_end > begin:
-        waiting = [OffsetRange(tp.topic, tp.partition, begin, row.log_end)]
-        unread = without(waiting, [r for r in (*taken, *lost) if r.until_offset > begin])
-        blocks += [MapBlock(r.from_offset, r.until_offset, "pending", records=r.count) for r in unread]
+    start, end = row.log_start or 0, row.log_end or 0
+    # as in `partition_rows`
+    begin = start if row.next_offset is None else row.next_offset
+    gone = max(begin, start)
+    of_no_batch: tuple[tuple[Kind, Sequence[OffsetRange]], ...] = (
+        ("accepted", accepted),
+        ("lost", without([OffsetRange(tp.topic, tp.partition, begin, gone)], accepted) if begin < gone else ()),
+        ("pending", without([OffsetRange(tp.topic, tp.partition, gone, end)], accepted) if gone < end else ()),
+    )
+    for kind, ranges in of_no_batch:
+        # what is not read yet is beyond most batches
+        near = [r for r in taken if r.until_offset > min(other.from_offset for other in ranges)] if ranges else []
+        blocks += [MapBlock(r.from_offset, r.until_offset, kind, records=r.count) for r in without(ranges, near)]
     return sorted(blocks, key=lambda block: block.from_offset)
 
 

@@ -55,9 +55,9 @@ function map(dag: string, query: URLSearchParams): MapAnswer {
     let at = start;
     for (let k = 0; k < some; k++) {
       const size = 900 + ((k * 37 + partition * 11) % 23) * 40;
-      const lost = partition === 1 && k === 6;
+      const lost = dag === "losing" ? k === some - 1 : partition === 1 && k === 6;
       const seq = first_seq + Math.floor((k * 200) / some);
-      const kind: MapBlock["kind"] = lost ? "lost" : k === some - 1 && partition < 2 ? (partition === 0 ? "loaded" : "planned") : "committed";
+      const kind: MapBlock["kind"] = lost ? (dag === "losing" ? "lost" : "accepted") : k === some - 1 && partition < 2 ? (partition === 0 ? "loaded" : "planned") : "committed";
       const marks: MapBlock["marks"] = [...(partition === 0 && k % 9 === 4 ? ["errors" as const] : []), ...(k === 2 ? ["cold" as const] : []), ...(partition === 2 && k > 14 && k < 18 ? ["replayed" as const] : []), ...(partition === 3 && k === 0 ? ["recreated" as const] : [])];
       blocks.push({ from: at, until: at + size, marks: lost ? [] : marks, records: size, rows: kind === "committed" ? 40_000 + ((k * 79_190) % 60_000) : 0, seconds: kind === "committed" ? 10 : 0, kind, seqs: lost ? null : [seq, Math.min(last_seq, seq + (some < 100 ? 7 : 0))], batches: some < 100 ? 8 : 1, transform: kind === "committed" && !(partition === 2 && k === 12) ? (k < some / 2 ? BEFORE : AFTER) : null });
       at += size;
@@ -71,13 +71,13 @@ function map(dag: string, query: URLSearchParams): MapAnswer {
   const timed = query.get("axis") === "time";
   const [from_ms, until_ms] = [NOW() - 200 * 60_000, NOW()];
   if (timed) for (const row of rows) { row.blocks = row.blocks.filter((block) => block.seqs !== null); row.blocks.forEach((block, k) => { block.from = Math.round(from_ms + (k * 200 * 60_000) / row.blocks.length); block.until = block.from + 25_000 + ((k * 7) % 5) * 60_000; }); }
-  const kinds: RunMark["kind"][] = ["loaded", "loaded", "nothing", "loaded", "replay", "loaded", "failed", "loaded", "loaded", "nothing"];
+  const kinds: RunMark["kind"][] = ["loaded", "loaded", "nothing", "nothing", "replay", "loaded", "failed", "loaded", "loaded", "nothing"];
   const runs = none ? [] : Array.from({ length: 50 }, (_, n): RunMark => {
     const kind = n === 49 ? "queued" : n === 48 ? "running" : kinds[n % 10] ?? "loaded";
     const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
     return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000 };
   });
-  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], quarantine: dag === "flights" ? "lake.web.flights_quarantine" : null, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, rows };
+  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], quarantine: dag === "flights" ? "lake.web.flights_quarantine" : null, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, row: PIPELINES.find((each) => each.pipeline === dag) ?? pipeline(dag), rows };
 }
 
 function batch(dag: string, seq: number): BatchAnswer {

@@ -105,6 +105,7 @@ const SHOTS = [
   ["nav", "plugin/tidegate"],
   ["filtered", "plugin/tidegate", filtered],
   ["map", "dags/flights/plugin/ranges"],
+  ["losing", "dags/losing/plugin/ranges"],
   ["many", "dags/many/plugin/ranges"],
   ["away", "dags/away/plugin/ranges"],
   ["empty", "dags/empty/plugin/ranges"],

@@ -4,25 +4,13 @@ import type { PipelineRow, PipelinesAnswer } from "./answers";
 import { address, part, runPage, view } from "./api";
 import { ago, count, duration } from "./format";
 import { Asking, Faults, Page, withCode } from "./Page";
+import { Glance, STATES, type State, stateOf } from "./Glance";
 import { Sparkline } from "./Sparkline";
 import { EVERY_S, useAnswer, useNow } from "./useAnswer";
-
-const STATES = {
-  losing: ["bad", "losing records"],
-  unreadable: ["bad", "state unreadable"],
-  file: ["bad", "file unreadable"],
-  stopped: ["bad", "stopped"],
-  late: ["warn", "late"],
-  ok: ["", "ok"],
-  paused: ["", "paused"],
-} as const;
-type State = keyof typeof STATES;
 
 const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Details"] as const;
 /** Characters of a sentence; the whole of it is among the details. */
 const LONGEST = 240;
-
-const stateOf = (row: PipelineRow): State => row.trouble ?? "ok";
 
 /** All pipelines that the user may see, those that need attention first. */
 export function Pipelines() {
@@ -96,8 +84,7 @@ function OneRow({ of, now }: { of: PipelineRow; now: number }) {
           <div className="muted">{of.table}</div>
         </th>
         <td role="cell" data-name={COLUMNS[1]} className="said">
-          <Chip of={of} now={now} /> {of.says !== "" && <span>{withCode(of.says.length > LONGEST ? `${of.says.slice(0, LONGEST)}…` : of.says)}</span>}
-          {of.command !== null && <Command line={of.command} />}
+          <Glance of={of} now={now} longest={LONGEST} />
         </td>
         <td role="cell" data-name={COLUMNS[2]} className="number">
           {lag !== null ? count(lag.records_behind) : of.lag_soon ? "…" : "–"}
@@ -178,44 +165,6 @@ function Meter({ part: taken }: { part: number }) {
   return (
     <div className="meter" aria-hidden="true">
       <div className={taken > 1 ? "over" : ""} style={{ width: `${Math.min(100, 100 * taken)}%` }} />
-    </div>
-  );
-}
-
-function Chip({ of, now }: { of: PipelineRow; now: number }) {
-  const [kind, said] = STATES[stateOf(of)];
-  const shown = of.loses_in_s !== null ? `loses records in ${duration(of.loses_in_s)}` : of.trouble === null && of.seq === 0 ? "no batch yet" : said;
-  return (
-    <>
-      <span className={`state ${kind}`}>{shown}</span>
-      {of.run !== null && (
-        <span className="muted">
-          {" "}
-          <a href={runPage(of.pipeline, of.run.run_id)}>{of.run.state}</a> for {duration(Math.max(0, now - of.run.since_ms) / 1000)}
-        </span>
-      )}
-    </>
-  );
-}
-
-/** A command that goes on, to be copied. */
-function Command({ line }: { line: string }) {
-  const [copied, setCopied] = useState(false);
-  return (
-    <div className="command">
-      <code>{line}</code>
-      {/* browsers lend the clipboard to pages of https and of this machine alone */}
-      {globalThis.isSecureContext && (
-        <button
-          type="button"
-          aria-label={`Copy ${line}`}
-          onClick={() => {
-            void navigator.clipboard.writeText(line).then(() => { setCopied(true); });
-          }}
-        >
-          {copied ? "Copied" : "Copy"}
-        </button>
-      )}
     </div>
   );
 }

@@ -5,6 +5,7 @@ import { part, view } from "./api";
 import { BatchDetails } from "./BatchDetails";
 import { ago, count } from "./format";
 import { type Span, newestOf, replayable } from "./geometry";
+import { Glance, STATES, stateOf } from "./Glance";
 import { History } from "./History";
 import { Legend, type Look, Patterns, mostRows } from "./kinds";
 import { MapRow } from "./MapRow";
@@ -84,7 +85,12 @@ function RangesOf({ dagId }: { dagId: string }) {
       <Patterns />
       {(map === undefined || asked.error !== undefined) && <Asking asked={asked} />}
       <Refused error={map?.error} {...(map?.error_at_ms == null ? {} : { since: ago(map.error_at_ms, now) })} />
-      <Faults faults={map?.faults ?? []} />
+      {map !== undefined && map.row.trouble !== null && (
+        <div className={`note ${STATES[stateOf(map.row)][0]}`}>
+          <Glance of={map.row} now={now} />
+        </div>
+      )}
+      <Faults faults={map?.faults.filter((each) => each !== map.row.says) ?? []} />
       <div className={replay === undefined && seq === undefined && !quarantine ? "" : "split"}>
         <div>
           {map !== undefined && (

@@ -193,6 +193,8 @@ export interface MapAnswer {
   span_ms: [number, number] | null;
   /** Of all pages. */
   partitions: number;
+  /** The pipeline at a glance, as in the list. */
+  row: PipelineRow;
   /** Those that are the furthest behind first. */
   rows: PartitionRow[];
   first_seq: number | null;
@@ -213,7 +215,7 @@ export interface MapAnswer {
 export interface MapBlock {
   from: number;
   until: number;
-  kind: "planned" | "loaded" | "lost" | "pending" | "committed";
+  kind: "lost" | "planned" | "loaded" | "accepted" | "pending" | "committed";
   /** The first and the last batch that it has offsets of; null of offsets that belong to no batch. */
   seqs: [number, number] | null;
   /** How many begin in it. */

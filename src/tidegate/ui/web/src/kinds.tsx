@@ -12,7 +12,8 @@ export const KINDS: Record<MapBlock["kind"], { name: string; fill: string }> = {
   loaded: { name: "loaded, not committed", fill: "url(#tidegate-loaded)" },
   planned: { name: "saved, not loaded", fill: "url(#tidegate-planned)" },
   pending: { name: "not read yet", fill: "url(#tidegate-pending)" },
-  lost: { name: "deleted before it was read", fill: "url(#tidegate-lost)" },
+  lost: { name: "lost: deleted before it was read", fill: token("red-solid") },
+  accepted: { name: "a loss that was accepted", fill: "url(#tidegate-accepted)" },
 };
 
 /** A colour and marks for each version of a transform in turn. */
@@ -79,7 +80,7 @@ export function Patterns() {
         {pattern("loaded", 6, "bg-subtle", "teal-solid", "M0,3 H6")}
         {pattern("planned", 6, "bg-subtle", "orange-solid", "M0,6 L6,0 M-1,1 L1,-1 M5,7 L7,5")}
         {pattern("pending", 6, "bg-subtle", "border-emphasized", "M3,0 V6")}
-        {pattern("lost", 6, "bg-subtle", "red-solid", "M0,0 L6,6 M0,6 L6,0")}
+        {pattern("accepted", 6, "bg-subtle", "red-solid", "M0,0 L6,6 M0,6 L6,0")}
         {pattern("versions", 12, "teal-solid", "blue-solid", "M3,0 V12 M9,0 V12", { strokeWidth: 3 })}
         {VERSIONS.map(({ color, marks }, n) => pattern(`version-${n}`, 12, color, "bg", marks, { strokeWidth: 1.5, strokeOpacity: 0.6 }))}
       </defs>

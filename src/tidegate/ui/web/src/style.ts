@@ -69,7 +69,7 @@ const STYLE = `
 .tidegate .command { display: flex; flex-wrap: wrap; gap: .5rem; align-items: center; margin-top: .25rem; }
 .tidegate code { font-family: monospace; }
 .tidegate ul.strip { display: flex; flex-wrap: wrap; gap: .15rem; list-style: none; padding: 0; margin: .25rem 0; }
-.tidegate .strip a { display: block; padding: .2rem .1rem; }
+.tidegate .strip a { display: flex; align-items: center; padding: .2rem .1rem; text-decoration: none; }
 .tidegate .strip svg { width: 1rem; height: .9rem; display: block; }
 @container (min-width: 60rem) {
   .tidegate .split { display: grid; grid-template-columns: minmax(0, 1fr) 25rem; gap: 0 1.5rem; align-items: start; }

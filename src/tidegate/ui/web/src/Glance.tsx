@@ -1,0 +1,67 @@
+import { useState } from "react";
+
+import type { PipelineRow } from "./answers";
+import { runPage } from "./api";
+import { duration } from "./format";
+import { withCode } from "./Page";
+
+export const STATES = {
+  losing: ["bad", "losing records"],
+  unreadable: ["bad", "state unreadable"],
+  file: ["bad", "file unreadable"],
+  stopped: ["bad", "stopped"],
+  late: ["warn", "late"],
+  ok: ["", "ok"],
+  paused: ["", "paused"],
+} as const;
+export type State = keyof typeof STATES;
+
+export const stateOf = (row: PipelineRow): State => row.trouble ?? "ok";
+
+/** The state of a pipeline, what is so in one sentence of at most `longest` characters, and the command that goes on. */
+export function Glance({ of, now, longest = Infinity }: { of: PipelineRow; now: number; longest?: number }) {
+  return (
+    <>
+      <Chip of={of} now={now} /> {of.says !== "" && <span>{withCode(of.says.length > longest ? `${of.says.slice(0, longest)}…` : of.says)}</span>}
+      {of.command !== null && <Command line={of.command} />}
+    </>
+  );
+}
+
+function Chip({ of, now }: { of: PipelineRow; now: number }) {
+  const [kind, said] = STATES[stateOf(of)];
+  const shown = of.loses_in_s !== null ? `loses records in ${duration(of.loses_in_s)}` : of.trouble === null && of.seq === 0 ? "no batch yet" : said;
+  return (
+    <>
+      <span className={`state ${kind}`}>{shown}</span>
+      {of.run !== null && (
+        <span className="muted">
+          {" "}
+          <a href={runPage(of.pipeline, of.run.run_id)}>{of.run.state}</a> for {duration(Math.max(0, now - of.run.since_ms) / 1000)}
+        </span>
+      )}
+    </>
+  );
+}
+
+/** A command that goes on, to be copied. */
+function Command({ line }: { line: string }) {
+  const [copied, setCopied] = useState(false);
+  return (
+    <div className="command">
+      <code>{line}</code>
+      {/* browsers lend the clipboard to pages of https and of this machine alone */}
+      {globalThis.isSecureContext && (
+        <button
+          type="button"
+          aria-label={`Copy ${line}`}
+          onClick={() => {
+            void navigator.clipboard.writeText(line).then(() => { setCopied(true); });
+          }}
+        >
+          {copied ? "Copied" : "Copy"}
+        </button>
+      )}
+    </div>
+  );
+}
