@@ -88,8 +88,8 @@ def _zombie(stage: Stage, held: Held, draw: random.Random) -> None:
     before = stage.cursor(stage.awake).seq
     ahead = draw.randint(1, 3)
     try:
-        if not wait_until(lambda: stage.cursor(stage.awake).seq >= before + ahead, SUCCESSOR_S, poll_s=0.3):
-            raise TidegateError(f"no successor of a stopped task moved the cursor within {SUCCESSOR_S:.0f} s")
+        if not wait_until(lambda: stage.cursor(stage.awake).seq >= before + ahead, ahead * SUCCESSOR_S, poll_s=0.3):
+            raise TidegateError(f"{ahead} successors of a stopped task did not move the cursor within {SUCCESSOR_S:.0f} s each")
     finally:
         # its supervisor's next heartbeat is refused, and ends it; what it asked before that is still passed on
         send(held.task, signal.SIGCONT)
