@@ -149,12 +149,14 @@ def test_tasks_have_no_copies_of_their_dags_params_and_ask_for_no_callback(parse
             assert given == {**dag.params.dump(), "max_records": 7}
 
 
-def test_a_timeout_is_the_runs_and_not_the_replays(dags: Path) -> None:
-    """A replay takes as long as it takes."""
+def test_a_timeout_is_the_runs_and_not_the_replays_and_no_load_hangs_for_ever(dags: Path) -> None:
+    """A replay takes as long as it takes; a load whose Spark never gets an executor ends after a day."""
     file = dags / "pipelines" / "flights.yaml"
     file.write_text(f"{file.read_text()}timeout_s: 90\n")
     found = parse(dags).dags
     assert [found[name].dagrun_timeout for name in ("flights", "flights__replay")] == [timedelta(seconds=90), None]
+    loads = [dag.get_task("load") for dag in found.values() if dag.has_task("load")]
+    assert {load.execution_timeout for load in loads} == {timedelta(days=1)}
 
 
 def test_replays_of_all_pipelines_that_share_a_pool_leave_a_slot_to_the_schedule(dags: Path) -> None:

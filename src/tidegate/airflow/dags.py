@@ -51,8 +51,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
-MAINTENANCE_LIMIT = timedelta(days=1)
-"""A run of the maintenance that takes longer fails."""
+LIMIT = timedelta(days=1)
+"""A load, or a run of the maintenance, that takes longer hangs, and fails: all later runs would wait for it."""
 
 
 def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
@@ -153,7 +153,9 @@ def pipeline_dag(pipeline: Pipeline, *, spark_jobs: Path, source: str = "") -> D
     )
     with dag:
         plan = PlanOperator(task_id="plan", pipeline=pipeline, **declared.of_plan(pipeline))
-        load = LoadOperator(task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool)
+        load = LoadOperator(
+            task_id="load", pipeline=pipeline, spark_jobs=spark_jobs, pool=pipeline.pool, execution_timeout=LIMIT
+        )
         commit = FinishOperator(task_id="commit", pipeline=pipeline)
         plan >> load >> commit
         if catches_up(pipeline):
@@ -190,6 +192,7 @@ def replay_dag(pipeline: Pipeline, *, spark_jobs: Path, sharing: int = 1) -> DAG
             pipeline=pipeline,
             spark_jobs=spark_jobs,
             pool=pipeline.pool,
+            execution_timeout=LIMIT,
             max_active_tis_per_dag=slots,  # of all its runs together
             weight_rule="absolute",
             map_index_template="{{ task.shown_as }}",
@@ -214,7 +217,7 @@ def maintain_dag(pipeline: Pipeline, maintenance: Maintenance, *, spark_jobs: Pa
         schedule=maintenance.schedule,
         max_active_runs=1,
         max_active_tasks=1,
-        dagrun_timeout=MAINTENANCE_LIMIT,  # a step that hangs would keep all later runs waiting
+        dagrun_timeout=LIMIT,
         is_paused_upon_creation=None if maintenance.schedule else False,  # without a schedule a run is always somebody's wish
         params={"dry_run": flag("Dry run", "Change nothing. The run's log and note tell what there is to maintain.")},
     )

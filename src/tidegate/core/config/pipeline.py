@@ -431,7 +431,7 @@ class Pipeline(Settings):
     wait_s: values.Seconds = 600
     """Seconds that a try waits for servers that do not answer (Kafka, Spark, the catalog) before it fails."""
     timeout_s: values.Timeout | None = None
-    """Seconds after which a run fails. The next run takes over its range."""
+    """Seconds after which a run fails. The next run takes over its range. Each load fails after a day in any case."""
     identity: Identity = "origin"
     """What identifies a row: its record (origin), or, for a transform that aggregates, its batch."""
     contract: Contract = field(default_factory=Contract)
