@@ -365,3 +365,12 @@ def test_a_page_is_below_the_path_that_airflow_is_served_at(
 
     with AirflowApi("http://airflow/base", token="abc", transport=httpx.MockTransport(answer)) as client:  # noqa: S106 - no secret
         assert client.page(run_page("p", "r+1:x/2")) == address
+
+
+def test_a_page_has_the_address_that_browsers_know_where_airflow_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a container of Airflow's, which reaches the API server by a name that only containers know."""
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "http://localhost:8080/base")
+    plugins: list[Any] = [{"name": "tidegate", "react_apps": [{}]}]
+    transport = httpx.MockTransport(lambda request: page(request, "plugins", plugins))
+    with AirflowApi("http://airflow-api-server:8080", token="abc", transport=transport) as client:  # noqa: S106 - no secret
+        assert client.page("dags/p") == "http://localhost:8080/base/dags/p"

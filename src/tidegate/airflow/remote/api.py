@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from secrets import token_hex
@@ -16,6 +17,7 @@ from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 
 FINISHED = frozenset({"success", "failed"})
+BASE_URL = "AIRFLOW__API__BASE_URL"
 
 
 class AirflowApi(RestClient):
@@ -222,12 +224,18 @@ class AirflowApi(RestClient):
         return self.plugin(name) is not None
 
     def page(self, path: str) -> str | None:
-        """The address of one of Tidegate's pages (`tidegate.core.model.uris`); None: this Airflow has none, or does not say."""
+        """The address of one of Tidegate's pages (`tidegate.core.model.uris`); None: this Airflow has none, or does not say.
+
+        In a container of Airflow's, browsers reach the page by Airflow's own `[api] base_url`, not by the address used here.
+        """
         try:
             plugin = self.plugin("tidegate")
         except PlatformError:  # not everybody may see plugins
             return None
-        return str(self.base_url.join(path)) if plugin is not None and plugin.get("react_apps") else None
+        if plugin is None or not plugin.get("react_apps"):
+            return None
+        public = os.environ.get(BASE_URL)
+        return str((httpx.URL(f"{public.rstrip('/')}/") if public else self.base_url).join(path))
 
     def plugin(self, name: str) -> dict[str, Any] | None:
         """The plugin of that name; None where Airflow has loaded none."""
