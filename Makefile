@@ -13,7 +13,7 @@ WEB := src/tidegate/ui/web
 BUNDLE := src/tidegate/ui/bundle/tidegate.js
 NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix $(WEB)
 
-.PHONY: help venv jars sums bundle check test test-all test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos pictures chaos chaos-receivers bench demo up down schema docs site clean
+.PHONY: help venv jars sums bundle check test test-all test-fast fast-types fast-unit fast-dags test-unit test-pages test-lineage test-spark test-dags test-integration test-e2e test-chaos pictures chaos chaos-receivers compose-test bench demo up down schema docs site clean
 
 help: ## what there is
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -117,6 +117,9 @@ chaos: jars ## prove exactly-once by killing things: FAULTS=200 SEED=7
 
 chaos-receivers: jars ## prove that receivers lose nothing acknowledged, by killing things: FAULTS=20 SEED=7
 	$(BIN)/python -m tests.chaos.receiving.run --faults $(FAULTS) $(if $(SEED),--seed $(SEED)) $(if $(JSON),--json $(JSON))
+
+compose-test: bundle ## docker-compose.yml by Docker, with every service killed; base images as in docker/.env.example
+	@if docker info >/dev/null 2>&1; then $(PYTEST) tests/compose; else echo "skipped: no Docker"; fi
 
 bench: jars bundle ## figures; nothing here passes or fails by time
 	$(BIN)/python -m tests.bench.runs

@@ -1,19 +1,23 @@
 #!/bin/sh
-# Turns passwords into files that only this user can read, then becomes the command, which no longer has them in its environment.
+# Makes of the secrets the files that programs look into, readable by this user only, then becomes the command.
 #   $PGPASSFILE (~/.pgpass)         what libpq (Airflow, PyIceberg), asyncpg (Airflow) and JDBC (Spark) all look into
 #   $AIRFLOW_HOME/passwords.json    the login of Airflow's UI and API
 set -eu
+: "${SECRETS:=/run/secrets}"
 
-pgpass() { # database (its owner has the same name), password
-  [ -z "$2" ] || printf '*:*:%s:%s:%s\n' "$1" "$1" "$(printf '%s' "$2" | sed 's/[\\:]/\\&/g')"
+pgpass() { # database; its owner has the same name
+  [ ! -r "$SECRETS/$1_db_password" ] || printf '*:*:%s:%s:%s\n' "$1" "$1" "$(sed 's/[\\:]/\\&/g' "$SECRETS/$1_db_password")"
 }
 
 before=$(umask)
 umask 077
-{ pgpass airflow "${AIRFLOW_DB_PASSWORD:-}"; pgpass lake "${LAKE_DB_PASSWORD:-}"; } > "$PGPASSFILE"
-if [ -n "${AIRFLOW_ADMIN_PASSWORD:-}" ]; then
-  python -c 'import json, os; print(json.dumps({"admin": os.environ["AIRFLOW_ADMIN_PASSWORD"]}))' > "$AIRFLOW_HOME/passwords.json"
+{ pgpass airflow; pgpass lake; } > "$PGPASSFILE"
+if [ -r "$SECRETS/airflow_admin_password" ]; then
+  python -c 'import json, sys; print(json.dumps({"admin": open(sys.argv[1]).read()}))' "$SECRETS/airflow_admin_password" \
+    > "$AIRFLOW_HOME/passwords.json"
 fi
 umask "$before"
-unset AIRFLOW_DB_PASSWORD LAKE_DB_PASSWORD AIRFLOW_ADMIN_PASSWORD
+# a driver of Spark tells its executors where to call it: by the container's own name, which differs between replicas
+SPARK_LOCAL_HOSTNAME=$(hostname)
+export SPARK_LOCAL_HOSTNAME
 exec "$@"

@@ -1,19 +1,28 @@
 """Health checks of the containers; exit code 0 when what is asked is well.
 
-health.py http URL                  anything answers with 200
-health.py airflow URL COMPONENT     the API server at URL has had a heartbeat of the component lately; it knows
-                                    metadatabase, scheduler, dag_processor and triggerer
-health.py spark-connect PORT        a gRPC server answers on the port of this container
+health.py http URL                   anything answers with 200
+health.py job TYPE                   the job of Airflow that this container runs has had a heartbeat lately, since it started:
+                                     SchedulerJob, DagProcessorJob or TriggererJob
+health.py spark-connect PORT MASTER  a gRPC server answers on the port of this container, and the Spark master, by the URL of
+                                     its JSON, has its application
 """
 
 from __future__ import annotations
 
 import json
+import os
+import socket
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from urllib.request import ProxyHandler, build_opener
 
 TIMEOUT_S = 5.0
+HEARTBEAT = """
+select 1 from job where hostname = %s and job_type = %s and state = 'running'
+and latest_heartbeat > greatest(now() - interval '30 s', to_timestamp(%s))
+"""
+"""Airflow's own checks are its API, which knows whether any scheduler lives, and a command that takes seconds of CPU."""
 
 
 def read(url: str) -> bytes:
@@ -28,20 +37,29 @@ def http(url: str) -> bool:
     return True
 
 
-def airflow(url: str, component: str) -> bool:
-    """Whether a component of Airflow is healthy, by its last heartbeat."""
-    health = json.loads(read(f"{url}/api/v2/monitor/health"))
-    return bool(health[component]["status"] == "healthy")
+def job(kind: str) -> bool:
+    """Whether the job of this container lives, by its heartbeats in Airflow's database."""
+    import psutil  # noqa: PLC0415 - the other checks need nothing installed
+    import psycopg2  # type: ignore[import-untyped] # noqa: PLC0415 - as above
+
+    database = os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"].replace("+psycopg2", "")
+    try:
+        with closing(psycopg2.connect(database, connect_timeout=5)) as connection, connection.cursor() as cursor:
+            cursor.execute(HEARTBEAT, (socket.gethostname(), kind, psutil.Process(1).create_time()))
+            return cursor.fetchone() is not None
+    except psycopg2.Error as error:
+        raise OSError(str(error).strip()) from error
 
 
-def spark_connect(port: str) -> bool:
-    """Whether the Connect server answers; no session is opened."""
-    from tidegate_local.spark_connect import is_healthy  # noqa: PLC0415 - the other checks need nothing installed
+def spark_connect(port: str, master: str) -> bool:
+    """Whether the Connect server answers, without a session, and can get executors."""
+    from tidegate_local.spark_connect import is_healthy  # noqa: PLC0415 - as above
 
-    return is_healthy(int(port))
+    applications = json.loads(read(master))["activeapps"]
+    return is_healthy(int(port)) and any(each["name"] == "tidegate-connect" for each in applications)
 
 
-CHECKS: dict[str, Callable[..., bool]] = {"http": http, "airflow": airflow, "spark-connect": spark_connect}
+CHECKS: dict[str, Callable[..., bool]] = {"http": http, "job": job, "spark-connect": spark_connect}
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:]

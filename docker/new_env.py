@@ -14,15 +14,19 @@ import secrets
 import sys
 from pathlib import Path
 
+BYTES = {"AIRFLOW_JWT_SECRET": 64}
+"""Of random; Airflow signs by HMAC-SHA512, whose keys are as long as its hash. Else 32, as Fernet demands of its keys."""
 EXAMPLE = Path(__file__).with_name(".env.example")
 TARGET = Path(__file__).resolve().parents[1] / ".env"
 
 
 def filled(example: str) -> str:
-    """The example with a new value of 32 random bytes for each empty setting, in the form that Fernet demands of its keys."""
-    return re.sub(
-        r"(?m)^([A-Z_]+)=$", lambda found: f"{found[1]}={base64.urlsafe_b64encode(secrets.token_bytes(32)).decode()}", example
-    )
+    """The example with a new random value for each empty setting, in the form that Fernet demands of its keys."""
+
+    def value(found: re.Match[str]) -> str:
+        return f"{found[0]}{base64.urlsafe_b64encode(secrets.token_bytes(BYTES.get(found[1], 32))).decode()}"
+
+    return re.sub(r"(?m)^([A-Z_]+)=$", value, example)
 
 
 def main() -> int:

@@ -1,9 +1,9 @@
 #!/bin/bash
 # The image of PostgreSQL runs this once, when its volume is new: the Iceberg catalog's own database, and an owner for it.
 set -euo pipefail
-: "${LAKE_DB_PASSWORD:?is not set}"
+password=$(cat /run/secrets/lake_db_password)
 
-psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --set password="$LAKE_DB_PASSWORD" --username "$POSTGRES_USER" --dbname postgres <<'SQL'
+psql --no-psqlrc --quiet --set ON_ERROR_STOP=1 --set password="$password" --username "$POSTGRES_USER" --dbname postgres <<'SQL'
 create role lake login password :'password';
 create database lake owner lake;
 revoke connect on database lake from public;

@@ -6,6 +6,7 @@ import base64
 import importlib.util
 import json
 import re
+import socket
 import subprocess
 import sys
 import tomllib
@@ -30,10 +31,13 @@ DOCKERFILE = (DOCKER / "Dockerfile").read_text()
 REFERENCE = re.compile(r"(?<!\$)\$\{(?P<name>[A-Z_]+)(?P<rule>:[-?])(?P<value>[^}]*)\}")
 CONNECTIONS = ("KAFKA_DEFAULT", "SPARK_CONNECT_DEFAULT", "SPARK_DEFAULT")
 SECRET = re.compile(r"PASSWORD$|SECRET|KEY$|TOKEN")
+SECRETS = re.findall(r"(?m)^([A-Z_]+)=$", EXAMPLE)
 REFERENCES = [*REFERENCE.finditer((ROOT / "docker-compose.yml").read_text())]
 DEFAULTS = {r["name"]: r["value"] for r in REFERENCES if r["rule"] == ":-"}
 
 
+OWN = {name for name, service in SERVICES.items() if service["image"] == f"tidegate:{tidegate.__version__}"}
+"""The services of this repository's image."""
 ENVIRONMENT = [setting for service in SERVICES.values() for setting in service.get("environment", {}).items()]
 
 
@@ -53,14 +57,14 @@ def test_the_file_has_only_keys_of_the_compose_specification() -> None:
     """Those that it uses, by their place; `docker compose config` refuses others."""
     service = {
         *("build", "cap_drop", "command", "depends_on", "deploy", "environment", "healthcheck", "image", "init", "logging"),
-        *("networks", "ports", "restart", "security_opt", "stop_grace_period", "volumes"),
+        *("networks", "ports", "pull_policy", "restart", "secrets", "security_opt", "stop_grace_period", "volumes"),
     }
     health = {"test", "interval", "timeout", "retries", "start_period", "start_interval", "disable"}
-    assert {key for key in COMPOSE if not key.startswith("x-")} == {"name", "services", "networks", "volumes"}
+    assert {key for key in COMPOSE if not key.startswith("x-")} == {"name", "services", "networks", "secrets", "volumes"}
     for each in SERVICES.values():
         assert each.keys() <= service
         assert each["healthcheck"].keys() <= health
-        assert {*each["deploy"], *each["deploy"]["resources"]} == {"resources", "limits"}
+        assert {*each["deploy"], *each["deploy"]["resources"]} - {"replicas"} == {"resources", "limits"}
         assert all(mount.keys() <= {"type", "source", "target", "read_only", "bind"} for mount in each.get("volumes", []))
     assert all(isinstance(value, str) for _, value in ENVIRONMENT)
 
@@ -72,23 +76,24 @@ def test_every_service_is_checked_restarted_and_limited_except_the_one_that_ends
     assert service["restart"] == ("no" if ends else "unless-stopped")
     assert ("test" in service["healthcheck"]) is not ends
     assert set(service["deploy"]["resources"]["limits"]) == {"cpus", "memory", "pids"}
-    if "build" in service and not ends:
+    if name in OWN and not ends:
         _, _, script, check, *_ = service["healthcheck"]["test"]
         assert script == "/opt/tidegate/health.py"
         assert f'"{check}": ' in (DOCKER / "health.py").read_text()
     for other, how in service.get("depends_on", {}).items():
+        assert set(how) == ({"condition", "restart"} if (name, other) == ("spark-connect", "spark-master") else {"condition"})
         assert how["condition"] == ("service_completed_successfully" if other == "airflow-init" else "service_healthy")
 
 
 def test_every_mount_names_a_volume_or_a_path_that_exists_and_the_image_owns_what_it_writes() -> None:
     """A new named volume takes its owner from the image's folder; a missing one would belong to root."""
     (made,) = re.findall(r"install -d -o tidegate -g tidegate (.+)", DOCKERFILE)
-    for service in SERVICES.values():
+    for name, service in SERVICES.items():
         for mount in service.get("volumes", []):
             if mount["type"] == "volume":
                 assert mount["source"] in COMPOSE["volumes"]
-                assert "build" not in service or mount["target"] in made.split()
-            else:
+                assert name not in OWN or mount["target"] in made.split()
+            elif mount["type"] == "bind":
                 assert mount["read_only"]
                 assert mount["bind"]["create_host_path"] or (ROOT / mount["source"]).exists()
 
@@ -96,7 +101,7 @@ def test_every_mount_names_a_volume_or_a_path_that_exists_and_the_image_owns_wha
 def test_the_project_is_mounted_as_a_checkout_is_laid_out_and_the_warehouse_where_it_is_used() -> None:
     """`dags/tidegate_dags.py` finds `spark_jobs/` beside its folder; drivers, executors and PyIceberg see one path."""
     (project,) = set(re.findall(r"TIDEGATE_PROJECT=(\S+)", DOCKERFILE))
-    targets = {name: {m["source"]: m["target"] for m in service.get("volumes", [])} for name, service in SERVICES.items()}
+    targets = {name: {m.get("source"): m["target"] for m in service.get("volumes", [])} for name, service in SERVICES.items()}
     for name in (n for n in SERVICES if n.startswith("airflow")):
         assert targets[name].items() >= {(f"./{folder}", f"{project}/{folder}") for folder in ("dags", "plugins", "spark_jobs")}
     for name in ("spark-connect", "spark-worker", "airflow-scheduler", "airflow-api-server"):
@@ -113,10 +118,13 @@ def test_the_image_is_built_of_what_is_there() -> None:
 
 
 def test_every_image_is_pinned() -> None:
-    """A tag with a whole version, never `latest`; and the digest of the content, unless it is built here."""
-    bases = re.findall(r"(?m)^FROM (\S+:\S+)", DOCKERFILE)
-    assert bases
-    for image in [service["image"] for service in SERVICES.values() if "build" not in service] + bases:
+    """A tag with a whole version, never `latest`; and the digest of the content, unless it is built here, by one service."""
+    assert [name for name, service in SERVICES.items() if "build" in service] == ["airflow-init"]
+    assert {SERVICES[name]["pull_policy"] for name in OWN} == {"never"}
+    bases = re.findall(r"(?m)^ARG PYTHON_IMAGE=(\S+)\nFROM \$\{PYTHON_IMAGE\} AS base$", DOCKERFILE)
+    assert set(re.findall(r"(?m)^FROM (\S+)", DOCKERFILE)) == {"${PYTHON_IMAGE}", "base"}
+    assert SERVICES["airflow-init"]["build"]["args"] == ["PYTHON_IMAGE"]
+    for image in [DEFAULTS["KAFKA_IMAGE"], DEFAULTS["POSTGRES_IMAGE"], *bases]:
         assert re.fullmatch(r"[a-z/]+:\d+\.\d+(\.\d+)?(-[a-z-]+)?@sha256:[0-9a-f]{64}", image), image
 
 
@@ -124,8 +132,8 @@ def test_versions_are_those_of_the_lock_and_of_ivy() -> None:
     """One version of each thing, wherever it runs; nothing but the lock and the two Ivy files decides what is in the image."""
     jars = ivy(ROOT / "ivy.xml")
     lock = {p["name"]: p.get("version", "") for p in tomllib.loads((ROOT / "uv.lock").read_text())["package"]}
-    assert SERVICES["kafka"]["image"].startswith(f"apache/kafka:{jars['kafka_2.13']}@")
-    assert {s["image"] for s in SERVICES.values() if "build" in s} == {f"tidegate:{tidegate.__version__}"}
+    assert DEFAULTS["KAFKA_IMAGE"].startswith(f"apache/kafka:{jars['kafka_2.13']}@")
+    assert {*SERVICES} - OWN == {"kafka", "postgres"}
     assert jars["spark-sql-kafka-0-10_2.13"] == lock["pyspark"] == lock["pyspark-client"]
     assert f"iceberg-spark-runtime-{lock['pyspark'].rpartition('.')[0]}_2.13" in jars
     assert len(set(re.findall(r"python:?(3\.\d+)", DOCKERFILE))) == 1
@@ -143,7 +151,7 @@ def test_every_setting_of_airflow_is_one_that_airflow_knows() -> None:
     assert spec and spec.origin  # noqa: PT018 - for the type checker
     described = yaml.safe_load((Path(spec.origin).parent / "config_templates" / "config.yml").read_text())
     known = {f"AIRFLOW__{section}__{option}".upper() for section in described for option in described[section]["options"]}
-    assert set() < {variable for variable, _ in ENVIRONMENT if variable.startswith("AIRFLOW__")} <= known
+    assert set() < {variable.removesuffix("_CMD") for variable, _ in ENVIRONMENT if variable.startswith("AIRFLOW__")} <= known
 
 
 def test_connections_name_services_and_the_ports_they_listen_on() -> None:
@@ -193,10 +201,12 @@ def test_the_database_has_no_way_out() -> None:
 
 
 def test_no_secret_stands_in_a_file() -> None:
-    """Every password and key is a required variable without a default, and URLs carry no password."""
-    for variable, value in ENVIRONMENT:
-        reference = REFERENCE.fullmatch(value)
-        assert not SECRET.search(variable) or (reference and reference["rule"] == ":?"), variable
+    """Every password and key is a file in its containers, of `.env`; no environment has one, and no URL."""
+    assert COMPOSE["secrets"] == {name.lower(): {"environment": name} for name in SECRETS}
+    for name, service in SERVICES.items():
+        read = set(re.findall(r"/run/secrets/(\w+)", json.dumps(service.get("environment", {}))))
+        assert read <= {*service.get("secrets", [])} <= {*COMPOSE["secrets"]}, name
+    assert not [variable for variable, _ in ENVIRONMENT if SECRET.search(variable) and not variable.endswith(("_CMD", "_FILE"))]
     files = [ROOT / "docker-compose.yml", *(f for f in DOCKER.rglob("*") if f.is_file() and "__pycache__" not in f.parts)]
     for file in files:
         assert not re.search(r"://[^/\s:@]+:[^/\s@]+@", file.read_text()), file
@@ -204,8 +214,9 @@ def test_no_secret_stands_in_a_file() -> None:
 
 def test_the_example_names_every_variable_once_and_holds_no_secret() -> None:
     """What the Compose file asks for is in `.env.example`: secrets empty, the rest as a comment with its default."""
-    assert set(re.findall(r"(?m)^([A-Z_]+)=$", EXAMPLE)) == {r["name"] for r in REFERENCES if r["rule"] == ":?"}
-    assert set(re.findall(r"(?m)^# ([A-Z_]+)=(\S+)$", EXAMPLE)) == set(DEFAULTS.items())
+    images = {name for name in DEFAULTS if name.endswith("_IMAGE")}  # pinned in one place only
+    assert set(re.findall(r"(?m)^# ([A-Z_]+)=(\S+)$", EXAMPLE)) == {(k, v) for k, v in DEFAULTS.items() if k not in images}
+    assert images <= set(re.findall(r"[A-Z_]+_IMAGE", EXAMPLE))
     assert not re.search(r"(?m)^[A-Z_]+=.", EXAMPLE)
 
 
@@ -220,26 +231,28 @@ def test_new_secrets_are_random_and_private_and_never_replace_old_ones(tmp_path:
     first = made.read_text()
     values = re.findall(r"(?m)^[A-Z_]+=(.+)$", first)
     assert len(set(values)) == len(values) == len(re.findall(r"(?m)^[A-Z_]+=$", EXAMPLE))
-    assert {len(base64.urlsafe_b64decode(value)) for value in values} == {32}
+    assert sorted(len(base64.urlsafe_b64decode(value)) for value in values) == [*[32] * (len(values) - 1), 64]
     assert made.stat().st_mode & 0o777 == 0o600
     assert subprocess.run(command, check=False, capture_output=True).returncode == 1
     assert made.read_text() == first
 
 
-def test_passwords_become_private_files_and_leave_the_environment(tmp_path: Path) -> None:
-    """The entry point, run for real: what `~/.pgpass` needs escaped is escaped, and the command sees no password."""
+def test_secrets_become_what_programs_look_into_and_are_private(tmp_path: Path) -> None:
+    """The entry point, run for real: what `~/.pgpass` needs escaped is escaped."""
     env = {
         "PGPASSFILE": str(tmp_path / ".pgpass"),
         "AIRFLOW_HOME": str(tmp_path),
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
-        "AIRFLOW_DB_PASSWORD": "a:b\\c d",
-        "LAKE_DB_PASSWORD": "lake",
-        "AIRFLOW_ADMIN_PASSWORD": 'say "hi"',
+        "SECRETS": str(tmp_path / "secrets"),
     }
+    secrets = {"airflow_db_password": "a:b\\c d", "lake_db_password": "lake", "airflow_admin_password": 'say "hi"'}
+    (tmp_path / "secrets").mkdir()
+    for name, value in secrets.items():
+        (tmp_path / "secrets" / name).write_text(value)
     done = subprocess.run(
         ["sh", str(DOCKER / "entrypoint.sh"), "sh", "-c", "env; umask"], env=env, check=True, capture_output=True, text=True
     )
-    assert "PASSWORD" not in done.stdout
+    assert f"SPARK_LOCAL_HOSTNAME={socket.gethostname()}\n" in done.stdout
     assert not done.stdout.endswith("0077\n")
     pgpass, login = tmp_path / ".pgpass", tmp_path / "passwords.json"
     assert pgpass.read_text() == "*:*:airflow:airflow:a\\:b\\\\c d\n*:*:lake:lake:lake\n"
@@ -247,8 +260,9 @@ def test_passwords_become_private_files_and_leave_the_environment(tmp_path: Path
     assert {f.stat().st_mode & 0o777 for f in (pgpass, login)} == {0o600}
     pgpass.unlink()
     login.unlink()
-    none = {name: value for name, value in env.items() if not name.endswith("PASSWORD")}  # as Spark's master and worker start
-    subprocess.run(["sh", str(DOCKER / "entrypoint.sh"), "true"], env=none, check=True)
+    for name in secrets:  # as Spark's master and worker start
+        (tmp_path / "secrets" / name).unlink()
+    subprocess.run(["sh", str(DOCKER / "entrypoint.sh"), "true"], env=env, check=True)
     assert (pgpass.read_text(), login.exists()) == ("", False)
 
 
@@ -262,7 +276,7 @@ def test_spark_and_pyiceberg_see_the_same_catalog() -> None:
         user = spark["spark.sql.catalog.lake.jdbc.user"]
         assert env["PYICEBERG_CATALOG__LAKE__URI"] == f"postgresql+psycopg2://{user}@{where}"
         assert env["PYICEBERG_CATALOG__LAKE__TYPE"] == "sql"
-        assert "LAKE_DB_PASSWORD" in env
+        assert "lake_db_password" in SERVICES[name]["secrets"]
 
 
 def test_broker_and_spark_are_set_as_on_the_embedded_platform(tmp_path: Path) -> None:

@@ -82,7 +82,8 @@ def check(
     """Validate every pipeline and receiver file.
 
     Exit code 1 where one is not valid, where loads would wait for ever for a pool that is missing or has no slots, where
-    receivers take the slots that pipelines need, or where a table belongs to another pipeline or holds rows without origin.
+    receivers take the slots that pipelines need, or where a table belongs to another pipeline, holds rows without origin, or
+    does not take the columns of the transform.
 
     Settings that have no effect beside the others are warned of.
     Transforms are imported in a process of their own, where pyspark is installed. Where Airflow answers, missing pools,

@@ -1,0 +1,1 @@
+"""docker-compose.yml, run by Docker: `make compose-test`."""
