@@ -42,7 +42,8 @@ def settings() -> str:
         "",
         "Made from `src/tidegate/core/config` by `make docs`. `tidegate check` validates files, and warns of settings without",
         "effect; editors validate by `dags/pipelines/pipeline.schema.json`. A file has one of `source.topics`,",
-        "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d.",
+        "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d. `{}` is",
+        "a section with its defaults.",
         "",
         *_settings(Pipeline),
         "# Settings of a receiver file",
@@ -70,7 +71,8 @@ def _settings(kind: Any) -> list[str]:
 
 def _shortened(words: str) -> str:
     """What a setting accepts, without the details that `tidegate check` names and what the page says once."""
-    details = r" of (1 to|at most) \d+ (letters.* only|characters)| \((1 to|minute)[^)]*\)| without a repetition.*"
+    details = r" of (1 to|at most) \d+ (letters.* only|characters)| \((1 to|minute)[^)]*\)| without a repetition.*| different"
+    details += r"|, and no branch or metadata of a table"
     words = re.sub(f"{details}|a mapping of settings", "", re.sub(r"(a duration from [\w.]+ to \w+).*", r"\1", words))
     return re.sub(r"^(an?|the) |(whole )?number of [\w/]+ (from )?(?=\d|above)", "", words)
 

@@ -30,7 +30,7 @@ class Listen(Settings):
     port: values.Port
     """Port on each host that runs an instance."""
     host: values.Address = "127.0.0.1"
-    """Address to listen at. Beyond the loopback, TLS and proof of who sends are required."""
+    """Address to listen at."""
     max_connections: values.Connections | None = None
     """Most connections of an instance. The default is 1000 for http and 200 for tcp_server."""
     _: KW_ONLY
@@ -47,10 +47,10 @@ class Http(Settings):
     max_body_bytes: values.Bytes = 10 * MIB
     """Largest body of a request."""
     idempotency_header: values.Header = "Idempotency-Key"
-    """Request header with the key by which a pipeline can drop what a sender repeats."""
+    """Request header with the key by which a pipeline drops repeats."""
     _: KW_ONLY
     idempotency_field: values.FieldName | None = None
-    """Field of each JSON record, a text or a number, that is the key if the request does not have the header."""
+    """Field of each JSON record that is the key if the request does not have the header."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class Tls(Settings):
     """PEM files on the hosts that run instances."""
 
     certificate: values.FilePath | None = None
-    """Certificate of the receiver. Receivers that listen require it."""
+    """Certificate of the receiver."""
     key: values.FilePath | None = None
     """Key of the certificate, without a password."""
     ca: values.FilePath | None = None
@@ -101,7 +101,7 @@ class Rate(Settings):
     """How many records per second an instance takes."""
 
     max: values.Rate | None = None
-    """Most records per second of an instance; no limit by default."""
+    """Most records per second of an instance."""
 
 
 @dataclass(frozen=True)
@@ -109,20 +109,19 @@ class ReceiverBackpressure(Settings):
     """How the pipeline that loads the topic slows the senders down."""
 
     policy: Policy = "static"
-    """What slows senders down. static: `rate.max`. rate: the pipeline's speed. watermark: a backlog or buffer that is nearly
-    full. credit: the places left in the backlog."""
+    """What slows senders down. static: `rate.max`. rate: the pipeline's speed. watermark: a nearly full backlog or buffer.
+    credit: the places left in the backlog."""
     pipeline: values.PipelineName | None = None
     """rate, watermark and credit (required): the pipeline that loads the topic."""
     max_backlog: values.Records | None = None
-    """watermark and credit (required): records of the topic that may wait for the pipeline, which loads at most this many a
-    run."""
+    """watermark and credit (required): records of the topic that may wait for the pipeline."""
     _: KW_ONLY
     high: values.Share | None = None
     """watermark: share of the backlog, or of a buffer, at which all stop. The default is 0.9."""
     low: values.Share | None = None
     """watermark: share below which they continue. The default is 0.4."""
     safe_rate: values.SafeRate | None = None
-    """rate, watermark and credit: records per second while the pipeline's state is unknown; 0: nothing. The default is 100."""
+    """rate, watermark and credit: records per second while the pipeline's state is unknown. The default is 100."""
     silence: values.Poll | None = None
     """rate, watermark and credit: how long a last answer counts. The default is 30 seconds."""
 
@@ -157,10 +156,10 @@ class Workers(Settings):
     """Share of them that must be up before instances are placed."""
     _: KW_ONLY
     wait: values.Pause = 60
-    """Longest wait for them; then the run continues with those that are up."""
+    """Longest wait for them."""
 
     pool: values.Pool = DEFAULT_POOL
-    """Airflow pool of which each instance takes a slot for its whole lease."""
+    """Airflow pool of the instances."""
 
     @property
     def tasks(self) -> dict[str, str]:
@@ -177,13 +176,12 @@ class Receiver(Settings):
 
     name: FileName
     kind: values.Kind
-    """What pushes: POST requests, lines over accepted connections, lines of a server, lines of a growing file, or a class of
-    your own."""
+    """What pushes: POST requests, lines over accepted connections, a server's lines, a growing file, or a class of your own."""
     topic: values.Topic
     """Topic that the records land in."""
     _: KW_ONLY
     connection: values.Connection = "kafka_default"
-    """Airflow connection of the brokers. Its extra has settings of librdkafka."""
+    """Airflow connection of the brokers."""
     listen: OptionalSection[Listen] = None
     """http and tcp_server: where connections are accepted."""
     http: OptionalSection[Http] = None
@@ -207,15 +205,15 @@ class Receiver(Settings):
     lease: values.Lease = 3600
     """How long a run receives before the next one takes over."""
     overlap: values.Pause | None = None
-    """How long a receiver that listens continues beside its successor. The default is 30 seconds for http and tcp_server, and 0
-    for a class of your own. With 0, the next run starts after the last one has ended."""
+    """How long a receiver that listens continues beside its successor. The default is 30 seconds for http and tcp_server, else
+    0. With 0, the next run starts after the last one has ended."""
     drain: values.Pause = 30
-    """How long an instance may take at the end to deliver, answer and close."""
+    """How long an instance may take to deliver, answer and close."""
     block: Block = field(default_factory=Block)
     buffer_bytes: values.Bytes = 16 * MIB
-    """Bytes of an instance's records that wait or are in flight, plus 512 for each. When it is full, the source is not read."""
+    """Bytes of an instance's records that wait or are in flight, plus 512 for each."""
     max_record_bytes: values.Bytes = MIB
-    """Largest record. Larger ones are refused."""
+    """Largest record."""
     rate: Rate = field(default_factory=Rate)
     backpressure: ReceiverBackpressure = field(default_factory=ReceiverBackpressure)
     workers: Workers = field(default_factory=Workers)

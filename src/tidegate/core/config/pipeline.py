@@ -43,17 +43,16 @@ class Maintenance(Settings):
     schedule: values.Times | None = None
     """When the table is maintained. Without it, only when triggered."""
     target_file_bytes: values.FileBytes = 128 * MIB
-    """Size of merged data files. Files between 75 % and 180 % of it stay as they are."""
+    """Size of merged data files. Files of 75 % to 180 % of it stay as they are."""
     max_files: values.Files = 10_000
-    """Most data files that one run merges; the next run continues."""
+    """Most data files that one run merges."""
     _: KW_ONLY
     keep_snapshots: values.Snapshots = 1000
-    """So many of the newest snapshots never expire."""
+    """Newest snapshots that never expire."""
     keep: values.Age = 5 * DAY_S
     """Younger snapshots never expire."""
     keep_orphans: values.Age | None = None
-    """Removes older files of the table's data folder that no snapshot names. Set it only if the folder holds no other table:
-    Iceberg cannot tell that table's files from orphans."""
+    """Removes older files of the table's data folder that no snapshot names. Set it only if the folder holds no other table."""
 
     @property
     def steps(self) -> tuple[Step, ...]:
@@ -101,24 +100,23 @@ class Source(Settings):
     topics: values.Topics | None = None
     """Topics to read, with all their partitions."""
     pattern: values.Regex | None = None
-    """Regular expression that matches the whole name of the topics to read, including later ones."""
+    """Topics to read, including later ones, by their whole name."""
     exclude: values.Regexes = ()
-    """Regular expressions of topics that are not read although `pattern` matches them."""
+    """Topics that are not read although `pattern` matches them."""
     _: KW_ONLY
     assign: values.Assign | None = None
     """The only partitions to read, by topic."""
     connection: values.Connection = "kafka_default"
-    """Airflow connection of the brokers. Its extra has settings of librdkafka."""
+    """Airflow connection of the brokers."""
     start: values.FirstOffsets = "earliest"
-    """Where the first batch starts, and a topic that is added to the file later. New partitions, and later matches of
-    `pattern`, start at the earliest offset."""
+    """Where the first batch starts, and a topic that is added to the file. New partitions, and later matches of `pattern`,
+    start at the earliest offset."""
     isolation_level: IsolationLevel = "read_committed"
     """With read_committed, a batch ends before the first open transaction and leaves out aborted records."""
     on_deleted: OnDeleted = "stop"
-    """If a partition or topic of the cursor is deleted or left out of this file: stop fails the run, retire removes it from the
-    cursor."""
+    """If a partition or topic is deleted or left out of this file: stop fails the run, retire removes it from the cursor."""
     contiguous: values.Flag = False
-    """Declares that the topics are neither compacted nor transactional. A load then fails unless it reads every offset."""
+    """The topics are neither compacted nor transactional: a load fails unless it reads every offset."""
 
     REQUIRES: ClassVar = {"exclude": "pattern"}
     SCHEMA: ClassVar = {"oneOf": [{"required": ["topics"]}, {"required": ["pattern"]}, {"required": ["assign"]}]}
@@ -159,20 +157,19 @@ class Limits(Settings):
     """How many records a batch takes, and when a run is skipped."""
 
     max_records: values.Positive | None = None
-    """Most records of a batch, shared by the partitions in proportion to their lag; by default, all up to the end of the
-    log."""
+    """Most records of a batch, shared by the partitions in proportion to their lag."""
     min_records: values.Positive | None = None
     """Runs are skipped while fewer records are unread."""
     max_delay_s: values.Seconds | None = None
     """Seconds since the last plan after which `min_records` no longer skips runs."""
     _: KW_ONLY
     max_rate_per_partition: values.Positive | None = None
-    """Most records per second of each partition: a batch takes at most this times `interval_s`."""
+    """Most records per second of `interval_s` that a batch takes of each partition."""
     min_rate_per_partition: values.Positive = 1
-    """Records that a batch may take of each partition in any case."""
+    """Records of each partition that a batch may take in any case."""
     interval_s: values.Interval | None = None
-    """Seconds between two runs, for rates and `backpressure`. The default is the shortest time between two runs of `schedule`,
-    at most a day, or 60 without fixed times."""
+    """Seconds between two runs, for rates and `backpressure`. The default is the shortest time between runs of `schedule`, at
+    most a day, or 60 without fixed times."""
     max_bytes: values.Positive | None = None
     """Most bytes of a batch, by the mean record size of the last batch."""
 
@@ -184,8 +181,8 @@ class Backpressure(Settings):
     """Which policy decides how many records a batch may hold, and its settings."""
 
     policy: PolicyName = "static"
-    """How a batch is bounded. static: by max_records. pid: as by Spark's PIDRateEstimator. fixed_point: by the speed of the
-    last batch. target: by speed and overhead of a run."""
+    """How a batch is bounded. static: by max_records. pid: as by Spark's PIDRateEstimator. fixed_point: by the last batch's
+    speed. target: by a run's speed and overhead."""
     max_records: values.Records | None = None
     """static: the bound; none by default."""
     _: KW_ONLY
@@ -244,8 +241,7 @@ class Dedupe(Settings):
     """Which records are repeats of earlier ones, and are left out (`tidegate.core.load.repeats`)."""
 
     window: values.Offsets
-    """Offsets to look back: a record is left out if an earlier one within them has the same key. Each load reads them in
-    addition."""
+    """Offsets to look back: a record is left out if one within them has the same key."""
     key: values.RecordHeader = IDEMPOTENCY_KEY
     """Record header with the key. A record without a key is never left out."""
 
@@ -267,7 +263,7 @@ class Announce(Settings):
     """
 
     every: Every = "hour"
-    """What is announced: each hour, or each day (UTC)."""
+    """Each hour, or each day (UTC)."""
     grace: values.Grace = 900
     """How long after its timestamp a record may be written to Kafka."""
 
@@ -289,17 +285,17 @@ class Sink(Settings):
     table: values.Table
     """Iceberg table, with its Spark catalog and namespace."""
     pool: values.Pool | None = None
-    """Airflow pool of the loads into this table. The default is `tidegate_` and the table's name, with _ for each dot."""
+    """Airflow pool of the loads. The default is `tidegate_` and the table's name, with _ for each dot."""
     slots: values.Slots = 1
-    """Slots of the pool: simultaneous loads into this table. With more than one, chunks of a replay run at once, and a load of
-    new rows writes again if another commits first."""
+    """Slots of the pool: simultaneous loads into this table. With more than one, a load writes again if another commits
+    first."""
     _: KW_ONLY
     shared_with: values.PipelineNames = ()
     """Other pipelines that write into this table, from other topics or partitions."""
     kind: values.SinkName = ICEBERG.name
     """Kind of the table."""
     partition_by: values.PartitionBy = ()
-    """Partition fields of a new table, before topic and partition of the records."""
+    """Partition fields of a new table, before those of the records' topic and partition."""
     sort_by: values.SortBy = ()
     """Order of the rows within a data file of a new table."""
     properties: values.TableProperties = field(default_factory=dict)
@@ -326,15 +322,12 @@ class Contract(Settings):
     """What a load does where the transform makes other columns than the table has."""
 
     columns: NewColumns = "evolve"
-    """Columns, and fields inside them, that the table does not have. evolve: they are added. freeze: the load fails. discard:
-    they are not written."""
+    """Columns that the table does not have. evolve: they are added. freeze: the load fails. discard: they are not written."""
     types: OtherTypes = "widen"
-    """Wider types (INT to BIGINT, FLOAT to DOUBLE, DECIMAL with more digits), and columns that the table requires and the
-    transform does not make. widen: the table's column takes them. freeze: the load fails. quarantine: the table keeps its
-    types, and records with numbers that do not fit them are rejected."""
+    """Wider types, and required columns that the transform does not make. widen: the table's column takes them. freeze: the
+    load fails. quarantine: records with numbers that do not fit the table's types are rejected."""
     missing: MissingValues = None
-    """quarantine: records without a value in a column that the table requires (NOT NULL) are rejected. By default `types` says
-    what becomes of a column that the transform does not make."""
+    """quarantine: records without a value in a column that the table requires (NOT NULL) are rejected."""
 
     @property
     def rejects(self) -> bool:
@@ -347,14 +340,12 @@ class Quarantine(Settings):
     """Where the records of a load go that are rejected, with their bytes and the reason."""
 
     table: values.Table | None = None
-    """Table of the rejected records. The default is `<sink.table>_quarantine`; of a replay into another table, that table's
-    name and `_quarantine`."""
+    """Table of the rejected records. The default is `<table>_quarantine`, as it always is for a replay into another table."""
     budget: values.Budget = 1.0
-    """Most records of a load that may be rejected, as a share of its offsets, such as 0.1 %. Beyond it, the load fails before
-    it writes."""
+    """Share of a load's offsets that may be rejected. Beyond it, the load fails before it writes."""
     on: values.RejectedBy = field(default=("decode", "contract", "transform"), metadata=TUPLE)
-    """What rejects records. decode: the format's `_error`; the table then has no `_raw` and `_error`. contract: what `contract`
-    says. transform: `reject` of the transform."""
+    """What rejects records. decode: the format's `_error`, which the table then does not have. contract: what `contract` says.
+    transform: its `reject`."""
 
 
 @dataclass(frozen=True)
@@ -362,9 +353,9 @@ class Replay(Settings):
     """Tables and transforms that a replay may use in addition to the pipeline's own."""
 
     tables: values.Tables = ()
-    """Further tables that replays may write into. The sink's table and `<table>_trial…` are always allowed."""
+    """Tables that replays may write into, beside the sink's and `<table>_trial…`."""
     transforms: values.Functions = ()
-    """Further transforms that replays may use."""
+    """Transforms that replays may use, beside the pipeline's."""
 
 
 @dataclass(frozen=True)
@@ -372,15 +363,15 @@ class Spark(Settings):
     """Which Spark runs the loads."""
 
     connection: values.Connection = "spark_connect_default"
-    """Airflow connection of Spark: type spark_connect for a running Spark Connect server, type spark for spark-submit."""
+    """Airflow connection of Spark: type spark_connect for a Spark Connect server, type spark for spark-submit."""
     cores: values.Cores | None = None
-    """Cores of each executor (spark-submit), or of the Spark Connect server. With it, the number of Spark tasks follows the
+    """Cores of an executor (spark-submit), or of the Spark Connect server. With it, the number of Spark tasks follows the
     records, unless `split` is set."""
     min_executors: values.Executors | None = None
     """spark-submit: least executors of a load. The default is 1."""
     _: KW_ONLY
     max_executors: values.Executors | None = None
-    """spark-submit: most executors of a load, which gets as many as its records need to fit into the interval."""
+    """spark-submit: most executors of a load, which gets as many as fit it into the interval."""
 
     REQUIRES: ClassVar = {"min_executors": "max_executors"}
 
@@ -402,7 +393,7 @@ class Pipeline(Settings):
     _: KW_ONLY
     sink: Sink
     rows_per_record: RowsPerRecord = "one"
-    """Rows that the transform makes of a record. With one, `tidegate ledger verify` checks every offset."""
+    """Rows of a record. With one, `tidegate ledger verify` checks every offset."""
     description: values.Description = ""
     """Description of the DAG in the Airflow UI."""
     schedule: TextOrSection[values.Schedule, LagSchedule] | None = None
@@ -410,38 +401,37 @@ class Pipeline(Settings):
     tags: values.Tags = ()
     """Further tags of the DAG in the Airflow UI."""
     owner: values.Owner | None = None
-    """Who looks after it: the owner of its tasks in the Airflow UI. The default is that of Airflow."""
+    """Owner of its tasks in the Airflow UI."""
     catch_up: values.Flag = False
-    """Starts the next run at once after a run that left records behind, until one batch can take all that wait."""
+    """Starts the next run at once after a run that left records behind."""
     limits: Limits = field(default_factory=Limits)
     backpressure: Backpressure = field(default_factory=Backpressure)
     dedupe: OptionalSection[Dedupe] = None
     """Leaves out records that a sender has repeated."""
     announce: OptionalSection[Announce] = None
-    """Announces complete and changed hours as partition events of the asset `tidegate/<pipeline>/hours`. `{}` uses the
-    defaults."""
+    """Announces complete and changed hours as partition events of the asset `tidegate/<pipeline>/hours`."""
     split: Split = field(default_factory=Split)
     group: values.Group | None = None
     """Consumer group for lag tools. The default is `tidegate-` and the pipeline's name."""
     spark: Spark = field(default_factory=Spark)
     retries: values.Retries = 3
-    """Retries of a task, after errors that a retry can resolve."""
+    """Retries of a task, where one can help."""
     retry_delay_s: values.Seconds = 10
     """Seconds before the first retry; doubles with each retry."""
     wait_s: values.Seconds = 600
-    """Seconds that a try waits for servers that do not answer (Kafka, Spark, the catalog) before it fails."""
+    """Seconds that a try waits for servers that do not answer."""
     timeout_s: values.Timeout | None = None
-    """Seconds after which a run fails. The next run takes over its range. Each load fails after a day in any case."""
+    """Seconds after which a run fails; each load fails after a day."""
     identity: Identity = "origin"
-    """What identifies a row: its record (origin), or, for a transform that aggregates, its batch."""
+    """What identifies a row: its record (origin), or, for transforms that aggregate, its batch."""
     contract: Contract = field(default_factory=Contract)
     quarantine: OptionalSection[Quarantine] = None
-    """Keeps rejected records out of the table, in a table of their own. `{}` uses the defaults."""
+    """Keeps rejected records in a table of their own."""
     replay: Replay = field(default_factory=Replay)
     maintenance: OptionalSection[Maintenance] = None
-    """Merges small files of the table, and expires its old snapshots. `{}` uses the defaults."""
+    """Merges small files of the table, and expires its old snapshots."""
     keep_ranges: values.Positive = 1000
-    """Saved ranges that are kept as Variables. Older ones remain in the snapshots."""
+    """Saved ranges that are kept as Variables."""
 
     SCHEMA: ClassVar = {
         "not": {
