@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import re
 import tomllib
@@ -42,8 +41,8 @@ def settings() -> str:
         "",
         "Made from `src/tidegate/core/config` by `make docs`. `tidegate check` validates files, and warns of settings without",
         "effect; editors validate by `dags/pipelines/pipeline.schema.json`. A file has one of `source.topics`,",
-        "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d. `{}` is",
-        "a section with its defaults.",
+        "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d. `{}`",
+        "is a section with its defaults.",
         "",
         *_settings(Pipeline),
         "# Settings of a receiver file",
@@ -94,30 +93,18 @@ def _default(setting: Field[Any]) -> str:
 
 
 def layers() -> str:
-    """`docs/layers.md`: the layers that `make check` holds, with the first sentence of each package."""
+    """`docs/layers.md`: the layers that `make check` holds."""
     contracts = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]["contracts"]
     lines = [
         "# Layers",
         "",
-        "Made from the contracts in `pyproject.toml` by `make docs`. A module imports what is below it in its table, never",
-        "what is above or in the same row. [Layout](layout.md) leads from questions to modules.",
+        "Made from the contracts in `pyproject.toml` by `make docs`. A module imports what is below it, never what is above or",
+        "in the same row. Each package says in its docstring what it holds; [Layout](layout.md) leads to modules.",
     ]
     for contract in (c for c in contracts if c["type"] == "layers" and c.get("exhaustive")):
         folder = contract["containers"][0].replace(".", "/")
-        lines += ["", f"## {folder}", "", "| layer | what it holds |", "|---|---|"]
-        for row in contract["layers"]:
-            names = row.split(" | ")
-            said = {name: _first_sentence(f"{folder}/{name}") for name in names}
-            held = " ".join(f"`{name}`: {what}" for name, what in said.items()) if len(said) > 1 else said[row]
-            lines.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(held)} |")
+        lines += ["", f"## {folder}", *(f"- `{row}`".replace(" | ", "`, `") for row in contract["layers"])]
     return "\n".join([*lines, ""])
-
-
-def _first_sentence(module: str) -> str:
-    path = REPO / "src" / module
-    source = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
-    said = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or ""
-    return " ".join(said.partition("\n\n")[0].split())
 
 
 # ---- states
@@ -130,7 +117,11 @@ def batches() -> str:
         "",
         "Made from `docs/batches.py` by `make docs`.",
         "",
-        *_shown(MEANING, TRANSITIONS, first=BatchState.NEW, last=BatchState.COMMITTED),
+        *_states(MEANING, TRANSITIONS, first=BatchState.NEW, last=BatchState.COMMITTED),
+        "| state | event | then | what happens |",
+        "|---|---|---|---|",
+        *(f"| {t.state} | {t.event} | {t.then} | {t.does} |" for t in TRANSITIONS),
+        "",
         "A crash leaves the state as it is. A retry, a cleared task, a second run and a zombie are the same events again.",
         "",
     ]
@@ -138,14 +129,14 @@ def batches() -> str:
 
 
 def instances() -> str:
-    """`docs/receiver-lifecycle.md`: the table as a diagram and in words."""
+    """`docs/receiver-lifecycle.md`: the table as a diagram."""
     delays = receiver.Restarts()
     lines = [
         "# The life of a receiver's instance",
         "",
         "Made from `src/tidegate_receivers/rules/lifecycle.py` by `make docs`. [receivers.md](receivers.md) has the rest.",
         "",
-        *_shown(receiver.MEANING, receiver.TRANSITIONS, first=receiver.State.INITIALIZED, last=receiver.State.STOPPED),
+        *_states(receiver.MEANING, receiver.TRANSITIONS, first=receiver.State.INITIALIZED, last=receiver.State.STOPPED),
         f"The delay before a restart is {delays.first_s:g} s, doubles with each failure in a row up to {delays.longest_s:g} s,",
         f"and loses a random part of up to half. After {delays.forget_s:g} s without a failure it begins anew. A process that",
         "is killed leaves no state behind: its lease runs out, and the next one begins at the top.",
@@ -154,8 +145,8 @@ def instances() -> str:
     return "\n".join(lines)
 
 
-def _shown(meaning: Mapping[S, str], transitions: Sequence[Transition[S, E]], *, first: S, last: S) -> list[str]:
-    """The lines of a page: a diagram from the first state to the last, what the states mean, and every transition."""
+def _states(meaning: Mapping[S, str], transitions: Sequence[Transition[S, E]], *, first: S, last: S) -> list[str]:
+    """The lines of a page: a diagram from the first state to the last, and what the states mean."""
     return [
         "```mermaid",
         "stateDiagram-v2",
@@ -167,10 +158,6 @@ def _shown(meaning: Mapping[S, str], transitions: Sequence[Transition[S, E]], *,
         "| state | what it means |",
         "|---|---|",
         *(f"| {state} | {means} |" for state, means in meaning.items()),
-        "",
-        "| state | event | then | what happens |",
-        "|---|---|---|---|",
-        *(f"| {t.state} | {t.event} | {t.then} | {t.does} |" for t in transitions),
         "",
     ]
 
