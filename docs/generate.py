@@ -71,7 +71,7 @@ def _settings(kind: Any) -> list[str]:
 def _shortened(words: str) -> str:
     """What a setting accepts, without the details that `tidegate check` names and what the page says once."""
     details = r" of (1 to|at most) \d+ (letters.* only|characters)| \((1 to|minute)[^)]*\)| without a repetition.*| different"
-    details += r"|, and no branch or metadata of a table"
+    details += r"|, and no branch or metadata of a table|, or nothing"
     words = re.sub(f"{details}|a mapping of settings", "", re.sub(r"(a duration from [\w.]+ to \w+).*", r"\1", words))
     return re.sub(r"^(an?|the) |(whole )?number of [\w/]+ (from )?(?=\d|above)", "", words)
 

@@ -32,7 +32,7 @@ class Listen(Settings):
     host: values.Address = "127.0.0.1"
     """Address to listen at."""
     max_connections: values.Connections | None = None
-    """Most connections of an instance. The default is 1000 for http and 200 for tcp_server."""
+    """Most connections of an instance; by default 1000 for http, 200 for tcp_server."""
     _: KW_ONLY
     idle: values.Poll = 60
     """A connection that is silent for this long is closed."""
@@ -117,13 +117,13 @@ class ReceiverBackpressure(Settings):
     """watermark and credit (required): records of the topic that may wait for the pipeline."""
     _: KW_ONLY
     high: values.Share | None = None
-    """watermark: share of the backlog, or of a buffer, at which all stop. The default is 0.9."""
+    """watermark: share of the backlog, or of a buffer, at which all stop. By default 0.9."""
     low: values.Share | None = None
-    """watermark: share below which they continue. The default is 0.4."""
+    """watermark: share below which they continue. By default 0.4."""
     safe_rate: values.SafeRate | None = None
-    """rate, watermark and credit: records per second while the pipeline's state is unknown. The default is 100."""
+    """rate, watermark and credit: records per second while the pipeline's state is unknown. By default 100."""
     silence: values.Poll | None = None
-    """rate, watermark and credit: how long a last answer counts. The default is 30 seconds."""
+    """rate, watermark and credit: how long a last answer counts. By default 30 seconds."""
 
     TAKEN: ClassVar = TakenBy(
         "policy",
@@ -187,7 +187,7 @@ class Receiver(Settings):
     http: OptionalSection[Http] = None
     """http: what is taken."""
     key: values.Header | None = None
-    """http: request header with the Kafka key of the request's records. The default is Tidegate-Key."""
+    """http: request header with the Kafka key of the request's records. By default Tidegate-Key."""
     token: values.Connection | None = None
     """http: Airflow connection whose password is the bearer token that requests must have."""
     connect: OptionalSection[Connect] = None

@@ -187,19 +187,19 @@ class Backpressure(Settings):
     """static: the bound; none by default."""
     _: KW_ONLY
     initial_rate: values.Rate | None = None
-    """pid: records per second of the first batch. The default is 1000, or `min_rate` if higher."""
+    """pid: records per second of the first batch. By default 1000, or `min_rate` if higher."""
     min_rate: values.Rate | None = None
-    """pid: least records per second. The default is 100, or `initial_rate` if lower."""
+    """pid: least records per second. By default 100, or `initial_rate` if lower."""
     proportional: values.Gain | None = None
-    """pid: gain of the last error. The default is 1."""
+    """pid: gain of the last error, 1 by default."""
     integral: values.Gain | None = None
-    """pid: gain of the scheduling delay. The default is 0.2."""
+    """pid: gain of the scheduling delay, 0.2 by default."""
     derivative: values.Gain | None = None
-    """pid: gain of the error's change. The default is 0."""
+    """pid: gain of the error's change, 0 by default."""
     utilization: values.Share | None = None
-    """fixed_point and target: share of the interval that a full run takes. The default is 0.9."""
+    """fixed_point and target: share of the interval that a full run takes, 0.9 by default."""
     initial_records: values.Records | None = None
-    """fixed_point and target: the first bound. The default is 1000 records per second of the interval."""
+    """fixed_point and target: the first bound, 1000 records per second by default."""
 
     TAKEN: ClassVar = TakenBy("policy", {name: settings_of(name) for name in POLICIES}, usual="static")
 
@@ -285,7 +285,7 @@ class Sink(Settings):
     table: values.Table
     """Iceberg table, with its Spark catalog and namespace."""
     pool: values.Pool | None = None
-    """Airflow pool of the loads. The default is `tidegate_` and the table's name, with _ for each dot."""
+    """Airflow pool of the loads; by default `tidegate_` and the table's name, with _ for each dot."""
     slots: values.Slots = 1
     """Slots of the pool: simultaneous loads into this table. With more than one, a load writes again if another commits
     first."""
@@ -340,7 +340,7 @@ class Quarantine(Settings):
     """Where the records of a load go that are rejected, with their bytes and the reason."""
 
     table: values.Table | None = None
-    """Table of the rejected records. The default is `<table>_quarantine`, as it always is for a replay into another table."""
+    """Table of the rejected records; by default, and for a replay into another table, `<table>_quarantine`."""
     budget: values.Budget = 1.0
     """Share of a load's offsets that may be rejected. Beyond it, the load fails before it writes."""
     on: values.RejectedBy = field(default=("decode", "contract", "transform"), metadata=TUPLE)
@@ -368,7 +368,7 @@ class Spark(Settings):
     """Cores of an executor (spark-submit), or of the Spark Connect server. With it, the number of Spark tasks follows the
     records, unless `split` is set."""
     min_executors: values.Executors | None = None
-    """spark-submit: least executors of a load. The default is 1."""
+    """spark-submit: least executors of a load, 1 by default."""
     _: KW_ONLY
     max_executors: values.Executors | None = None
     """spark-submit: most executors of a load, which gets as many as fit it into the interval."""
@@ -412,7 +412,7 @@ class Pipeline(Settings):
     """Announces complete and changed hours as partition events of the asset `tidegate/<pipeline>/hours`."""
     split: Split = field(default_factory=Split)
     group: values.Group | None = None
-    """Consumer group for lag tools. The default is `tidegate-` and the pipeline's name."""
+    """Consumer group for lag tools; by default `tidegate-<pipeline>`."""
     spark: Spark = field(default_factory=Spark)
     retries: values.Retries = 3
     """Retries of a task, where one can help."""
