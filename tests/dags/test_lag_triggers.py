@@ -216,6 +216,7 @@ def test_a_log_that_stays_at_fault_is_told_by_name_and_starts_a_run_that_fails_o
     [
         (OSError("database is locked"), 1000, 0, "StateUnavailable: Airflow could not read the Variable tidegate.p.cursor"),
         ("tidegate 2 {} damaged", 10, 1, "StateCorrupt: tidegate.p.cursor"),
+        ("tidegate 999 {}", 10, 1, "StateNewer: tidegate.p.cursor"),  # of workers that were upgraded before the triggerer
     ],
 )
 def test_a_cursor_that_cannot_be_read_starts_no_run_and_a_damaged_one_a_run_that_says_so(

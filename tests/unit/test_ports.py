@@ -9,7 +9,7 @@ import pytest
 
 from tests.receivers import MemorySender
 from tests.sender_contract import SenderContract
-from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.errors import StateError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.history import TableCommit
 from tidegate.core.state.receipt import Receipt
@@ -108,7 +108,7 @@ class CommittedRows:
         at, rows = self.snapshot, len(offsets) - kept
         try:
             receipt = Receipt.from_properties(properties, snapshot=self.snapshot, committed_at_ms=at, rows=rows, kept=kept)
-        except StateCorrupt:
+        except StateError:
             receipt = None
         if receipt is None:
             self.reader.others.append(TableCommit(self.snapshot, at, {**properties}, rows=rows, kept=kept))

@@ -32,7 +32,7 @@ from airflow.triggers.base import BaseEventTrigger, TriggerEvent
 from tidegate.airflow.metrics import send
 from tidegate.airflow.store import asking_airflow
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Source
-from tidegate.core.model.errors import ConfigError, StateCorrupt, StateUnavailable, TidegateError
+from tidegate.core.model.errors import ConfigError, StateCorrupt, StateError, StateNewer, StateUnavailable, TidegateError
 from tidegate.core.model.ranges import offsets_to_json
 from tidegate.core.model.times import utc
 from tidegate.core.planning.lag_trigger import ABSENT_S, FAULT_S, Due, Watch
@@ -69,7 +69,7 @@ class LagTrigger(BaseEventTrigger):
         self.schedule = dict(schedule)
         self._watch = Watch(rule=LagSchedule(**self.schedule))
         self._held = ExitStack()
-        self._damage: StateCorrupt | None = None
+        self._damage: StateError | None = None
         self._trouble: tuple[frozenset[str], float] | None = None
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -120,7 +120,7 @@ class LagTrigger(BaseEventTrigger):
         except StateUnavailable as error:
             self._tell(error)
             return None
-        except StateCorrupt as error:
+        except StateError as error:
             trouble = error
         self._tell(trouble or self._damage)
         due = self._watch.due(now_s)
@@ -134,13 +134,14 @@ class LagTrigger(BaseEventTrigger):
     async def _ask_airflow(self, now_s: float) -> None:
         """Read the cursor, and count the active runs, where the watch wants to know.
 
-        Raises StateUnavailable: Airflow cannot say. StateCorrupt: the cursor is damaged. It counts as missing: a run has to
-        start, which fails of it where people look. The damage is remembered until the next look at the cursor.
+        Raises StateUnavailable: Airflow cannot say. StateCorrupt, StateNewer: the cursor is damaged, or a newer version has
+        written it. It counts as missing: a run has to start, which fails of it where people look. The error is remembered
+        until the next look at the cursor.
         """
         if self._watch.wants_cursor(now_s):
             try:
                 cursor = await _cursor(self.pipeline)
-            except StateCorrupt as damage:
+            except (StateCorrupt, StateNewer) as damage:
                 self._damage = damage
                 self._watch = self._watch.read(None, None, now_s, damaged=True)
                 raise
@@ -195,7 +196,7 @@ def _loaded() -> Any:
 async def _cursor(pipeline: str) -> Cursor | None:
     """The saved cursor; None where there is none.
 
-    Raises StateUnavailable: Airflow cannot say. StateCorrupt: it is not what was written.
+    Raises StateUnavailable: Airflow cannot say. StateCorrupt: it is not what was written. StateNewer: a newer version wrote it.
     """
     key = cursor_key(pipeline)
     with asking_airflow("read", key):

@@ -13,6 +13,7 @@
     │   ├── StateUnavailable       the store of Variables does not answer              (retryable)
     │   ├── StateCorrupt           a saved value is not what was written
     │   │   └── StateMasked            Airflow's API masks a part of it that is needed
+    │   ├── StateNewer             a newer version of Tidegate has written a saved value, a receipt or an order
     │   ├── StateShadowed          a secrets backend answers in the place of a saved Variable
     │   ├── CursorLost             no cursor, although the sink holds receipts of this pipeline
     │   ├── RangeForgotten         an old run was cleared whose range is no longer saved anywhere
@@ -142,6 +143,10 @@ class StateCorrupt(StateError):
 
 class StateMasked(StateCorrupt):
     """Airflow's API masks a part of a saved value; inside Airflow the value is complete."""
+
+
+class StateNewer(StateError):
+    """A newer version of Tidegate has written it, and this one must neither guess what it means nor replace it."""
 
 
 class StateShadowed(StateError):

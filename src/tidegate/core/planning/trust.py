@@ -22,6 +22,7 @@ from tidegate.core.model.errors import (
     RangeForgotten,
     SinkMisfit,
     StateCorrupt,
+    StateNewer,
     some,
 )
 from tidegate.core.model.ranges import OffsetRange, merged
@@ -131,14 +132,14 @@ def foreign_accepted(evidence: Evidence) -> bool:
     return table in (cursor.at.foreign, accepted.foreign if accepted else "")
 
 
-def misfit_of(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> SinkMisfit | None:
-    """Why the pipeline must not load into its table; None where it may, or its ledger cannot be believed.
+def misfit_of(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> SinkMisfit | StateNewer | None:
+    """Why the pipeline must not load into its table from here; None where it may, or its ledger cannot be believed.
 
     Raises StateUnavailable, SinkUnavailable: the store or the sink cannot be read.
     """
     try:
         check_table(read_evidence(pipeline, store, sink))
-    except SinkMisfit as error:
+    except (SinkMisfit, StateNewer) as error:
         return error
     except (CursorLost, StateCorrupt):
         pass  # the next plan names it

@@ -6,6 +6,9 @@ Airflow's REST API decodes every Variable that is JSON, and masks the values of 
 masks each password that it knows, which may be a common word. So the value as a whole is not JSON, and the copy (deflated,
 base64) contains no words. The copy is what is read. The readable part must agree with it, apart from what is masked there, so
 that a value that was edited by hand or cut short is detected. A long readable part is cut, and ends with `...`.
+
+The number is the format of all that is saved: of these values, and of receipts in tables, which have it too. Whoever changes
+what is written raises it, and keeps reading the formats of before (docs/adr/0038-formats.md). The first two words stay.
 """
 
 from __future__ import annotations
@@ -17,9 +20,12 @@ import zlib
 from collections.abc import Mapping
 from typing import Any
 
-from tidegate.core.model.errors import StateCorrupt, StateMasked
+from tidegate.core.model.errors import StateCorrupt, StateMasked, StateNewer
 
-VERSION = 2
+FORMAT = 2
+"""What this version writes, and the newest that it reads."""
+OLDEST = 2
+"""The oldest format that it reads."""
 HEAD = re.compile(r"tidegate (\d+) ")
 SHOWN = 4_000
 """Characters of the readable part."""
@@ -29,18 +35,18 @@ MASK = "***"
 
 def encode(kind: str, body: Mapping[str, Any]) -> str:
     """One line of text that `decode` reads back."""
-    written = f"tidegate {VERSION} {_dumps({'kind': kind, 'body': body})}"
+    written = f"tidegate {FORMAT} {_dumps({'kind': kind, 'body': body})}"
     return f"{_shown(written)} {base64.b64encode(zlib.compress(written.encode())).decode()}"
 
 
 def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
     """The body of a value that `encode` wrote. `key` and `repair`, one sentence, are for the error.
 
-    Raises StateMasked: Airflow's API masks a part of it that is needed. StateCorrupt: not a saved value, another kind, another
-    version, or changed; the message names the exact fault.
+    Raises StateNewer: a newer version of Tidegate has written it. StateMasked: Airflow's API masks a part of it that is needed.
+    StateCorrupt: not a saved value, another kind, an older format, or changed; the message names the exact fault.
     """
     try:
-        return _body(kind, text)
+        return _body(kind, text, key)
     except _Fault as fault:
         if MASK in text and _unpacked(text) is None:
             raise StateMasked(
@@ -53,26 +59,41 @@ def decode(kind: str, text: str, *, key: str, repair: str) -> dict[str, Any]:
         raise StateCorrupt(f"{key}: {fault}", fix=repair, key=key) from fault
 
 
+def refuse_newer(number: int, what: str) -> None:
+    """Refuse what is of a later format: this version cannot know what it means. Raises StateNewer."""
+    if number > FORMAT:
+        raise newer(f"{what} has format {number}, and the Tidegate that runs here knows formats up to {FORMAT}")
+
+
+def newer(fault: str) -> StateNewer:
+    """The error of what a newer version of Tidegate has written."""
+    return StateNewer(
+        f"{fault}: a newer version of Tidegate has written it",
+        fix="Nothing was changed. Install the newer version wherever Airflow's servers, tasks and Spark's drivers run, then "
+        "clear what failed",
+    )
+
+
 class _Fault(Exception):
     """What is wrong with a value, in words."""
 
 
-def _body(kind: str, text: str) -> dict[str, Any]:
-    _check_version(text)
+def _body(kind: str, text: str, key: str) -> dict[str, Any]:
+    _check_format(text, key)
     written = _unpacked(text)
     if written is None:
         raise _Fault("not a saved value, or its packed copy was changed or cut short after it was written")
     if not _agrees(text.rpartition(" ")[0], _shown(written)):
         raise _Fault("the readable part differs from the packed copy: the value was changed after it was written")
-    value = _whole(written)
+    value = _whole(written, key)
     if value["kind"] != kind:
         raise _Fault(f"holds a {value['kind']!r}, expected a {kind!r}")
     body: dict[str, Any] = value["body"]
     return body
 
 
-def _whole(written: str) -> dict[str, Any]:
-    _check_version(written)
+def _whole(written: str, key: str) -> dict[str, Any]:
+    _check_format(written, key)
     try:
         value = json.loads(HEAD.sub("", written, count=1))
     except json.JSONDecodeError:
@@ -111,11 +132,12 @@ def _agrees(shown: str, whole: str) -> bool:
     return True
 
 
-def _check_version(text: str) -> None:
+def _check_format(text: str, key: str) -> None:
     head = HEAD.match(text)
-    if head is not None and int(head[1]) != VERSION:
-        age = "newer" if int(head[1]) > VERSION else "older"
-        raise _Fault(f"format version {head[1]} is {age} than this library's {VERSION}")
+    number = FORMAT if head is None else int(head[1])
+    refuse_newer(number, key)
+    if number < OLDEST:
+        raise _Fault(f"format {number} is older than {OLDEST}, the oldest that is read")
 
 
 def _dumps(value: object) -> str:

@@ -19,6 +19,7 @@ from tidegate.core.model.errors import RequestError, StateCorrupt
 from tidegate.core.model.fields import MAPPING, RANGES, Record, each, fields_from_json, fields_to_json, form, held, optional
 from tidegate.core.model.hours import Times
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
+from tidegate.core.state.codec import FORMAT, refuse_newer
 from tidegate.core.state.cursor import POSITION, LastCommit, Numbered, Position
 
 PREFIX = "tidegate."
@@ -29,6 +30,8 @@ BATCH_PROPERTY = f"{PREFIX}batch"
 BESIDE = f"{PREFIX}beside"
 """The property that holds what the ranges of a batch do not say of where the cursor is after it."""
 
+FORMAT_PROPERTY = f"{PREFIX}format"
+"""The property that says in which format the others are; without it, they are as the first version wrote them."""
 ATTEMPT = f"{PREFIX}attempt"
 """The property by which a write finds its own commit."""
 COLUMNS = f"{PREFIX}columns"
@@ -105,6 +108,7 @@ class Write:
         load = self.load
         return {
             **load.task,
+            FORMAT_PROPERTY: str(FORMAT),
             f"{PREFIX}run-id": load.run_id,
             f"{PREFIX}ranges": _dumps(ranges_to_json(load.ranges)),
             f"{PREFIX}transform": self.transform,
@@ -186,12 +190,14 @@ class Receipt(Record):
             partitions: only the ranges of these; those of a thousand take milliseconds. None: of all.
 
         Raises:
+            StateNewer: a newer version of Tidegate has made the commit.
             StateCorrupt: the properties are there, but broken, or the counters are.
         """
         if PIPELINE not in properties:
             return None
         replay = properties.get(f"{PREFIX}replay")
         try:
+            _check_format(properties, snapshot)
             load = Load(
                 pipeline=properties[PIPELINE],
                 seq=int(properties[f"{PREFIX}{'seq' if replay is None else 'chunk'}"]),
@@ -268,14 +274,20 @@ def batch_of(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int]
     """Generation and batch in a load's properties, without reading its ranges; None for a replay.
 
     Raises:
+        StateNewer: a newer version of Tidegate has made the commit.
         StateCorrupt: the properties are broken.
     """
-    if replay_of(properties) is not None:
-        return None
     try:
+        _check_format(properties, snapshot)
+        if replay_of(properties) is not None:
+            return None
         return int(properties.get(f"{PREFIX}generation", "0")), int(properties[f"{PREFIX}seq"])
     except (KeyError, ValueError) as error:
         raise _unreadable(snapshot, error) from error
+
+
+def _check_format(properties: Mapping[str, str], snapshot: int) -> None:
+    refuse_newer(int(properties.get(FORMAT_PROPERTY, FORMAT)), f"the receipt in snapshot {snapshot}")
 
 
 def _unreadable(snapshot: int, reason: object) -> StateCorrupt:

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tidegate.core.model.errors import SinkUnavailable, StateCorrupt
+from tidegate.core.model.errors import SinkUnavailable, StateCorrupt, StateNewer
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.cursor import Position
 from tidegate.core.state.ports import SinkReader
@@ -187,16 +187,17 @@ class SinkReaderContract:
             {"tidegate.ranges": "{"},
             {"tidegate.ranges": '{"t":{"0":[5,1]}}'},
             {"tidegate.topic-ids": "[1]"},
+            {"tidegate.format": "999"},
         ],
-        ids=["number", "json", "range", "shape"],
+        ids=["number", "json", "range", "shape", "newer"],
     )
     def test_a_broken_receipt_is_never_passed_over(self, reader: SinkReader, table: ReadTable, broken: dict[str, str]) -> None:
-        """The pipeline's other receipts would hide it. Other pipelines are not concerned, and the history can be read."""
+        """Nor one of a newer version: other receipts would hide it. Other pipelines are not concerned, the history is read."""
         table.commit(write_of(1, 0).to_properties(), 0)
         snapshot = table.commit({**write_of(2, 1).to_properties(), **broken}, 1)
         table.commit(write_of(3, 2).to_properties(), 2)
         table.commit(write_of(4, 3, pipeline="q").to_properties(), 3)
-        with pytest.raises(StateCorrupt, match=str(snapshot)):
+        with pytest.raises((StateCorrupt, StateNewer), match=str(snapshot)):
             reader.receipts(table.name, "p")
         assert [r.load.seq for r in reader.receipts(table.name, "q")] == [4]
         assert len(reader.history(table.name).commits) == 4
