@@ -12,10 +12,14 @@ from typing import Any
 
 import pytest
 
-from tests.records import load_job
+from tests.records import changed, load_job
 from tidegate.airflow.runners import INSTALLED, application_of, options_of
-from tidegate.core.model.errors import SparkJobFailed, StateCorrupt
-from tidegate.core.model.ranges import OffsetRange
+from tidegate.core.config.layout import Layout
+from tidegate.core.config.pipeline import Contract, Dedupe, Maintenance, Quarantine, Split
+from tidegate.core.model.errors import SparkJobFailed, StateCorrupt, StateNewer
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Position
+from tidegate.core.state.jobs import LoadJob, MaintenanceJob
 from tidegate.spark import submit
 
 SPARK_JOBS = Path(__file__).parents[2] / "spark_jobs"
@@ -106,6 +110,40 @@ def test_a_driver_beside_a_task_of_another_user_reads_the_copy(
     (tmp_path / "job.json").write_text("{}")
     with pytest.raises(StateCorrupt):
         submit.read_job(tmp_path / "task" / "job.json")
+
+
+LOAD = load_job("orders", 0, "r", (OffsetRange("orders", 0, 0, 5),), "a:b", "lake.a.b", {"kafka.x": "y"})
+ORDERS: dict[str, LoadJob | MaintenanceJob] = {
+    "load": LOAD,
+    "load with all that a file says": changed(
+        LOAD,
+        split=Split(4),
+        dedupe=Dedupe(5, "id"),
+        look_back={TopicPartition("orders", 0): 0},
+        hours=(3_600_000, 7_200_000),
+        beside=Position(offsets={TopicPartition("orders", 1): 4}),
+        layout=Layout(partition_by=("days(ts)",), sort_by=("id",), properties={"a": "b"}),
+        contract=Contract(missing="quarantine"),
+        quarantine=Quarantine(table="lake.a.aside"),
+        shared_with=("q",),
+        formerly=("o",),
+        refused=SparkJobFailed("no").to_dict(),
+    ),
+    "maintenance": MaintenanceJob("p", "a.b.c", "compact", now_ms=1, maintenance=Maintenance("@daily")),
+}
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS)
+def test_an_order_is_done_whole_or_not_at_all(tmp_path: Path, order: LoadJob | MaintenanceJob) -> None:
+    """A driver elsewhere may have an older version, which must not leave out what it does not know."""
+    file, written = tmp_path / "job.json", json.loads(json.dumps(order.to_json()))
+    file.write_text(json.dumps(written))
+    assert submit.read_job(file) == order
+    inside = {name: {**value, "new": 1} for name, value in written.items() if name in {"layout", "maintenance"}}
+    for more in ({"new": 1}, inside):
+        file.write_text(json.dumps({**written, **more}))
+        with pytest.raises(StateNewer, match="does not know"):
+            submit.read_job(file)
 
 
 @pytest.mark.parametrize("application", [SPARK_JOBS / "load_range.py", INSTALLED], ids=["project", "installed"])

@@ -29,6 +29,7 @@ from pyspark.sql import SparkSession
 
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.core.model.ranges import total_count
+from tidegate.core.state.codec import newer
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
 from tidegate.sinks import maintain
 from tidegate.spark import kafka_source
@@ -110,6 +111,7 @@ def read_job(file: Path) -> LoadJob | MaintenanceJob:
     Raises:
         RequestError: there is no such file, or it holds no JSON.
         StateCorrupt: the JSON is no job.
+        StateNewer: it asks for something that the version here, on the driver's machine, does not know.
     """
     try:
         try:
@@ -122,7 +124,10 @@ def read_job(file: Path) -> LoadJob | MaintenanceJob:
             f"the job file {file} cannot be read ({type(error).__name__})",
             fix="Let the load task write it where the driver runs",
         ) from error
-    return MaintenanceJob.from_json(value) if "step" in value else LoadJob.from_json(value)
+    job = MaintenanceJob.from_json(value) if "step" in value else LoadJob.from_json(value)
+    if json.loads(json.dumps(job.to_json())) != value:  # what is left out here would not be done
+        raise newer("the job has fields that the driver's Tidegate does not know")
+    return job
 
 
 def write_answer(file: Path, answer: dict[str, Any]) -> None:
