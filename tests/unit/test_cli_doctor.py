@@ -36,7 +36,7 @@ class Airflow:
         self.slots: dict[str, int] = {"tidegate_lake_a_b": 1}
         self.plugins: Any = {"name": "tidegate", "react_apps": [1]}
         self.errors: list[dict[str, str]] = []
-        self.processed, self.deployed = files, {"version": __version__, "files": files}
+        self.processed, self.version, self.deployed = files, __version__, {"version": __version__, "files": files}
         self.trigger, self.wait_run = mock.Mock(return_value="r1"), mock.Mock()
 
     def health(self) -> dict[str, Any]:
@@ -61,7 +61,7 @@ class Airflow:
 
     def dag(self, dag_id: str) -> dict[str, Any] | None:
         """It is named after the first pipeline of the folder when Airflow read it."""
-        about = {"dag_id": dag_id, "is_paused": self.paused, "description": f"(files {self.processed})"}
+        about = {"dag_id": dag_id, "is_paused": self.paused, "description": f"Tidegate {self.version} (files {self.processed})"}
         return {**about, "is_stale": dag_id != f"{DOCTOR_DAG}p"} if self.processed else None
 
     def task_instances(self, *_: str) -> list[dict[str, Any]]:
@@ -179,6 +179,7 @@ def test_another_version_and_other_files_in_parts_of_airflow_or_here_are_doubtfu
     airflow.deployed = {"version": "0.0.1", "files": airflow.processed}
     code, found = examine()
     assert (code, {check: of[0]["state"] for check, of in found.items()}) == (0, {"files": "doubtful", "packages": "doubtful"})
+    assert "this command and the DAG processor another version" in found["packages"][0]["says"]
 
 
 def test_a_look_that_fails_is_a_finding_and_what_it_found_before_stays(caplog: pytest.LogCaptureFixture) -> None:

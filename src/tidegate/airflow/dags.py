@@ -26,6 +26,7 @@ import yaml
 from airflow.sdk import DAG, Param, get_parsing_context
 from airflow.sdk.definitions.param import ParamsDict
 
+from tidegate import __version__
 from tidegate.airflow import declared
 from tidegate.airflow.operators import (
     CatchUpOperator,
@@ -238,7 +239,7 @@ def doctor_dag(pipelines: Sequence[Pipeline], *, spark_jobs: Path, files: str) -
         ways.setdefault(way, []).append(each)
     dag = DAG(
         f"{DOCTOR_DAG}{min(each.name for each in pipelines)}",
-        description=f"Examines this installation of Tidegate (files {files})",
+        description=f"Examines this installation of Tidegate {__version__} (files {files})",
         doc_md="What this installation lacks, as its tasks see it: `tidegate doctor` starts a run and prints what it found.",
         schedule=None,
         start_date=EPOCH,

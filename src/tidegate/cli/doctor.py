@@ -184,6 +184,9 @@ def _deployed(of_tasks: dict[str, Any], of_processor: str, project: Path) -> Ite
     elif files is not None and files != digest(pipelines_of(project)):
         says = f"the files of pipelines in {pipelines_of(project)} are not those that Airflow reads"
         yield doubtful("files", "this command", says, "Deploy them, or name another --project")
-    if of_tasks and of_tasks.get("version") != __version__:
-        says = f"tasks run Tidegate {of_tasks.get('version')}, and this command is {__version__}"
-        yield doubtful("packages", "tidegate", says, "Install one version in both places")
+    version = of_tasks.get("version")
+    same = {"this command": version == __version__, "the DAG processor": f"Tidegate {version} " in of_processor}
+    others = " and ".join(part for part, is_same in same.items() if not is_same)
+    if of_tasks and others:
+        says = f"tasks run Tidegate {version}, and {others} another version"
+        yield doubtful("packages", "tidegate", says, "Install one version in all places, and restart what has read another one")
