@@ -16,7 +16,7 @@ from tidegate.core.model.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
 SIGNATURES = {
-    "build_dags": "(folder, *, spark_jobs)",
+    "build_dags": "(folder, *, spark_jobs, on_failure=())",
     "header": "(records, name)",
     "make_rate_policy": "(settings, *, interval_s)",
     "max_messages_per_partition": "(lags, *, rate, max_rate_per_partition, min_rate_per_partition, interval_s)",

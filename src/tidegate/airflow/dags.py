@@ -17,13 +17,14 @@ import logging
 import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
-from airflow.sdk import DAG, Param, get_parsing_context
+from airflow.sdk import DAG, Context, Param, get_parsing_context
 from airflow.sdk.definitions.param import ParamsDict
 
 from tidegate import __version__
@@ -49,6 +50,8 @@ from tidegate.core.model.errors import ConfigError
 from tidegate.pipelines import digest, load_pipelines, shown_as
 
 T = TypeVar("T")
+Told = Callable[[Context], None]
+"""One of Airflow's notifiers, or another function of a context."""
 log = logging.getLogger(__name__)
 EPOCH = datetime(2020, 1, 1, tzinfo=UTC)
 """Before every run; with `catchup=False` it has no other meaning."""
@@ -56,15 +59,17 @@ LIMIT = timedelta(days=1)
 """A load, or a run of the maintenance, that takes longer hangs, and fails: all later runs would wait for it."""
 
 
-def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
+def build_dags(folder: Path, *, spark_jobs: Path, on_failure: Told | Sequence[Told] = ()) -> dict[str, DAG]:
     """The DAGs of every pipeline and other file; one that is not valid becomes an import error of its own.
 
     A task's process, which reads the file for one DAG, makes those of one file: to make all takes 7 ms of CPU for each
     pipeline. All files are read all the same, since they are judged beside each other, which takes 0.7 ms. `folder` has the
     pipelines' YAML files; those of other kinds are in folders beside it. `spark_jobs` has the transforms, and the project's own
-    `load_range.py` where there is one.
+    `load_range.py` where there is one. `on_failure` is told of each run that fails, of every pipeline, replay, maintenance and
+    receiver: it is the `on_failure_callback` of their DAGs. Raises ConfigError: it is nothing that can be called.
     """
     dags: dict[str, DAG] = {}
+    told = _callbacks(on_failure)
     pipelines = load_pipelines(folder)
     wanted = get_parsing_context().dag_id  # of the task for which the file is read; None where it is read for all
     sharing = Counter(pipeline.pool for pipeline in pipelines.values() if isinstance(pipeline, Pipeline))
@@ -85,7 +90,7 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
             log.exception("the DAG that examines this installation is not made")  # the file that is wrong has its own error
     for file, pipeline in pipelines.items():
         if wanted in {None, file.stem, f"{file.stem}{REPLAY_DAG}", f"{file.stem}{MAINTAIN_DAG}"}:
-            dags |= _dags_of(file, pipeline, of_pipeline)
+            dags |= _dags_of(file, pipeline, of_pipeline, told)
 
     def beside(kind: str, stated: Stated, source: str) -> list[DAG]:
         made: list[DAG] = loaded("tidegate.dags", kind)(stated, source, pipelines)
@@ -95,17 +100,19 @@ def build_dags(folder: Path, *, spark_jobs: Path) -> dict[str, DAG]:
         return dags  # of a pipeline, whose task needs no other file
     for kind, file, stated in load_beside(folder, pipelines):
         if wanted in {None, f"{file.stem}{kind.suffix}"}:
-            dags |= _dags_of(file, stated, partial(beside, file.parent.name))
+            dags |= _dags_of(file, stated, partial(beside, file.parent.name), told)
     return dags
 
 
-def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list[DAG]]) -> dict[str, DAG]:
+def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list[DAG]], told: list[Told]) -> dict[str, DAG]:
     """The DAGs of one file by id, valid; or the one that stands for its error."""
     try:
         if isinstance(stated, ConfigError):
             raise stated  # noqa: TRY301 - one way for all that makes a file's import error
         built = build(stated, file.read_text(encoding="utf-8"))
         for dag in built:
+            if told:
+                dag.on_failure_callback, dag.has_on_failure_callback = told, True
             _validate(dag)
     except ConfigError as error:
         broken = BrokenFile(file, error)
@@ -114,6 +121,19 @@ def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list
     else:
         return {dag.dag_id: dag for dag in built}
     return {broken.dag_id: broken}
+
+
+def _callbacks(on_failure: Told | Sequence[Told]) -> list[Told]:
+    told = [on_failure] if callable(on_failure) else [*on_failure]
+    for each in told:
+        if not callable(each):
+            raise ConfigError(f"build_dags: on_failure {each!r} cannot be called", fix="Give a notifier, or a function, itself")
+    return [partial(_tell, each) for each in told]
+
+
+def _tell(each: Told, context: Context) -> None:
+    """Tell of a run by a copy: a notifier's templates become the texts of the first run that it tells of."""
+    copy(each)(context)
 
 
 def _validate(dag: DAG) -> None:
