@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
+from unittest.mock import patch
 
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.events import Committed, Replayed
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state import codec, receipt
 from tidegate.core.state.cursor import Cursor, LastCommit, Pace, Position
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Load, Write
@@ -147,6 +150,13 @@ def replay_of(
     return changed(
         SavedReplay(load=load, chunks=chunks, table=table, transform=transform, planned_at_ms=planned_at_ms), **changes
     )
+
+
+@contextmanager
+def newer_version() -> Iterator[None]:
+    """What is saved and read in here is of the next version, which has a format of its own."""
+    with patch.object(codec, "FORMAT", codec.FORMAT + 1), patch.object(receipt, "FORMAT", codec.FORMAT):
+        yield
 
 
 COMMITTED = Committed(

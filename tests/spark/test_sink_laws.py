@@ -13,11 +13,11 @@ from functools import partial
 
 import pytest
 
-from tests.records import changed, planned_job
+from tests.records import changed, newer_version, planned_job
 from tests.spark.conftest import Job, Load
 from tests.spark.sinks_under_test import SinkUnderTest, either_sink, expected, held, ids
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.model.errors import SinkMisfit, TableLost, TransformError
+from tidegate.core.model.errors import SinkMisfit, StateNewer, TableLost, TransformError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.run import Planned, Request, commit_batch, plan_batch
 from tidegate.core.state.jobs import LoadJob, LoadResult
@@ -76,6 +76,18 @@ def test_a_landed_batch_is_found_and_not_written_again(sink: SinkUnderTest, load
     assert again.receipt == first.receipt
     assert again.observed == Observed(None, None, None, first_last=first.observed.first_last)
     assert sink.commits(table) == commits
+
+
+def test_a_load_of_a_newer_version_is_never_taken_for_one_that_has_not_landed(
+    sink: SinkUnderTest, load: Load, job: Job, table: str
+) -> None:
+    """Neither by the same batch, nor by the next one, nor by another pipeline."""
+    with newer_version():
+        load(job(0, 10))
+    for older in (job(0, 10), job(0, 10, redo=True), job(10, 20, seq=1), changed(job(0, 10), pipeline="sales")):
+        with pytest.raises(StateNewer):
+            load(older)
+    assert ids(sink, table) == list(range(10))
 
 
 def test_a_renamed_pipeline_finds_and_replaces_what_it_has_loaded(

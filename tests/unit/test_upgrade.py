@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.records import load_job, write_of
+from tests.records import load_job, newer_version, write_of
 from tests.unit.world import PIPELINE, World
 from tidegate.core.audit.restore import restore
 from tidegate.core.config.pipeline import Dedupe
@@ -25,7 +24,7 @@ from tidegate.core.planning.trust import misfit_of
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Resources
 from tidegate.core.rates.control import RateBound
-from tidegate.core.state import codec, receipt
+from tidegate.core.state.codec import FORMAT
 from tidegate.core.state.cursor import Accepted, Cursor, LastCommit, Pace, Position
 from tidegate.core.state.history import TableCommit
 from tidegate.core.state.ledger import Ledger
@@ -129,17 +128,7 @@ def readable(values: dict[str, str]) -> dict[str, str]:
 
 # ---- an earlier version beside a later one, or in its place again
 
-NEWER = codec.FORMAT + 1
-REFUSED = f"has format {NEWER}, and the Tidegate that runs here knows formats up to {codec.FORMAT}: a newer version"
-
-
-@contextmanager
-def newer() -> Iterator[None]:
-    """What runs in here is of the next version, which has a format of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module in (codec, receipt):
-            patch.setattr(module, "FORMAT", NEWER)
-        yield
+REFUSED = f"has format {FORMAT + 1}, and the Tidegate that runs here knows formats up to {FORMAT}: a newer version"
 
 
 def never(*_: str) -> None:
@@ -162,7 +151,7 @@ OF_STATE: dict[str, Step] = {
 def test_what_a_later_version_has_saved_is_neither_read_nor_replaced(older: Step, *, commits: bool) -> None:
     """No try again helps, `tidegate check` says it too, and the later version goes on as if nobody had asked."""
     world = World(committed=1)
-    with newer():
+    with newer_version():
         planned = world.planned("newer")
         if commits:
             world.commit(planned)
@@ -172,7 +161,7 @@ def test_what_a_later_version_has_saved_is_neither_read_nor_replaced(older: Step
     assert not refused.value.retryable
     assert isinstance(misfit_of(PIPELINE, world.store, world.sink), StateNewer)
     assert (world.store.values, world.sink.found) == (before, found)
-    with newer():
+    with newer_version():
         world.commit(planned)
         assert (world.cursor.seq, world.run("after").saved.load.seq) == (2, 3)
 
@@ -182,7 +171,7 @@ def test_what_a_later_version_has_loaded_is_never_taken_for_not_loaded(replay: s
     """Also where the Variables are those of before, by a backup: neither a plan, nor a rebuild, nor a load goes on."""
     world = World(committed=1)
     ranges = (OffsetRange("t", 0, 10, 20),)
-    with newer():
+    with newer_version():
         properties = write_of("p", 2, "newer", ranges, topic_ids={"t": "id"}, replay=replay).to_properties()
     world.sink.others.append(TableCommit(9, 9, properties, rows=10))
     before = dict(world.store.values)
@@ -199,7 +188,7 @@ def test_what_a_later_version_has_loaded_is_never_taken_for_not_loaded(replay: s
 def test_the_way_back_begins_where_the_later_version_has_loaded_nothing() -> None:
     """docs/life.md: the table is rolled back, the Variables are deleted, and the schedule follows from the receipts."""
     world = World(committed=1)
-    with newer():
+    with newer_version():
         world.run("newer")
     world.sink.found.pop()
     world.store.values.clear()
