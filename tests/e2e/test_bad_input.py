@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,15 +15,36 @@ from tests.e2e.runs import Runs, saved_ranges
 from tests.topics import transact
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.planning.run_notes import failed_runs
+from tidegate.waiting import wait_until
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
 
 AWAY = {"conn_type": "spark_connect", "host": "127.0.0.1", "port": 1}
+TELL = """
+import json
+
+
+def tell(context):
+    with (HERE / "told").open("a") as told:
+        told.write(json.dumps([context["run_id"], context["dag_run"].note]) + "\\n")
+"""
+
+
+@pytest.fixture(scope="module")
+def told(project: Project) -> Iterator[Path]:
+    """The file in which the project's DAG file leaves a line for each run that it is told of as failed."""
+    file = project.root / "dags" / "tidegate_dags.py"
+    before = file.read_text()
+    head, call, rest = before.partition("\n\nglobals()")
+    file.write_text(f"{head}{TELL}{call}{rest.replace('spark_jobs=', 'on_failure=tell, spark_jobs=')}")
+    yield file.with_name("told")
+    file.write_text(before)
 
 
 @pytest.fixture(scope="module", autouse=True)
-def pipelines(project: Project, platform: Platform) -> None:
+def pipelines(project: Project, platform: Platform, told: Path) -> None:
     """One pipeline for each way to go wrong, all parsed in one go."""
+    assert not told.exists()
     kafka = {"bootstrap.servers": platform.bootstrap_servers}
     create_topic(kafka, "small", 2)
     produce(kafka, read_flights(200), topic="small")
@@ -49,9 +73,12 @@ def first(platform: Platform, pipelines: None) -> dict[str, str]:
 
 
 def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(
-    api: AirflowApi, platform: Platform, first: dict[str, str]
+    api: AirflowApi, platform: Platform, first: dict[str, str], told: Path
 ) -> None:
-    """The connection is repaired in between; the range is the same. The note tells what failed, and what the next run does."""
+    """The connection is repaired in between; the range is the same. The note tells what failed, and what the next run does.
+
+    Whom `build_dags` tells of failed runs hears of the one that failed, once, with its note.
+    """
     runs = Runs(api, "spark_gone")
     failed = runs.ended(first["spark_gone"])
     assert failed["tasks"] == {"plan": "success", "load": "failed", "commit": "upstream_failed"}
@@ -69,6 +96,8 @@ def test_a_range_whose_load_found_no_spark_is_taken_up_by_the_next_run(
     planned = [saved_ranges(api, "spark_gone", r["dag_run_id"]) for r in (failed, repaired)]
     assert planned[0] == planned[1]
     assert api.xcom("spark_gone", repaired["dag_run_id"], "load")["receipt"]["rows"] == 200
+    assert wait_until(told.exists, 60)
+    assert [json.loads(line) for line in told.read_text().splitlines()] == [[failed["dag_run_id"], failed["note"]]]
 
 
 def test_a_connection_of_type_spark_runs_the_same_job_through_spark_submit(api: AirflowApi, first: dict[str, str]) -> None:
