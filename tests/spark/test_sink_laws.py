@@ -81,13 +81,18 @@ def test_a_landed_batch_is_found_and_not_written_again(sink: SinkUnderTest, load
 def test_a_load_of_a_newer_version_is_never_taken_for_one_that_has_not_landed(
     sink: SinkUnderTest, load: Load, job: Job, table: str
 ) -> None:
-    """Neither by the same batch, nor by the next one, nor by another pipeline."""
+    """Neither by the same batch, nor by the next one, nor by another pipeline; unless its commit was rolled back."""
+    before = load(job(0, 10)).receipt
     with newer_version():
-        load(job(0, 10))
-    for older in (job(0, 10), job(0, 10, redo=True), job(10, 20, seq=1), changed(job(0, 10), pipeline="sales")):
+        load(job(10, 20, seq=1))
+    same = job(10, 20, seq=1)
+    for older in (same, replace(same, redo=True), job(20, 30, seq=2), changed(same, pipeline="sales")):
         with pytest.raises(StateNewer):
             load(older)
-    assert ids(sink, table) == list(range(10))
+    assert ids(sink, table) == list(range(20))
+    sink.roll_back(table, before)
+    assert not load(same).landed_before
+    assert ids(sink, table) == list(range(20))
 
 
 def test_a_renamed_pipeline_finds_and_replaces_what_it_has_loaded(

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.load.lookup import Lookup, check_owners, check_rows
-from tidegate.core.model.errors import SinkMisfit
+from tidegate.core.model.errors import SinkMisfit, StateError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, PIPELINE, PREFIX, Receipt
@@ -44,14 +44,14 @@ def head_and_receipts(spark: SparkSession, table: str, condition: Column) -> tup
     """The table's current snapshot, and the receipts of `receipts_where`. One round trip, no shuffle, no join.
 
     Raises:
-        StateCorrupt: one of them is broken.
+        StateCorrupt, StateNewer: as `receipts_where`.
     """
     of_snapshots = {AT: "long", "summary": "map<string, string>", "parent_id": "long"}
     none = [F.lit(None).cast(kind).alias(name) for name, kind in of_snapshots.items()]
     main = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id", *none)
     rows = main.union(_snapshots(spark, table, condition)).collect()
     head = next((row["snapshot_id"] for row in rows if row["summary"] is None), None)
-    return head, _receipts(row for row in rows if row["summary"] is not None)
+    return head, _receipts(spark, table, (row for row in rows if row["summary"] is not None))
 
 
 def receipts_where(spark: SparkSession, table: str, condition: Column) -> list[Found]:
@@ -60,9 +60,9 @@ def receipts_where(spark: SparkSession, table: str, condition: Column) -> list[F
     One round trip, no shuffle, no join.
 
     Raises:
-        StateCorrupt: one of them is broken.
+        StateCorrupt, StateNewer: one of them is broken, or of a newer version, and its commit was not rolled back.
     """
-    return _receipts(_snapshots(spark, table, condition).collect())
+    return _receipts(spark, table, _snapshots(spark, table, condition).collect())
 
 
 def _snapshots(spark: SparkSession, table: str, condition: Column) -> DataFrame:
@@ -70,25 +70,30 @@ def _snapshots(spark: SparkSession, table: str, condition: Column) -> DataFrame:
     return snapshots.select("snapshot_id", F.unix_millis("committed_at").alias(AT), "summary", "parent_id")
 
 
-def _receipts(rows: Iterable[Row]) -> list[Found]:
+def _receipts(spark: SparkSession, table: str, rows: Iterable[Row]) -> list[Found]:
     receipts = []
     for row in rows:
         summary, at_ms = row["summary"], row[AT]
-        receipt = receipt_in(summary, snapshot=row["snapshot_id"], committed_at_ms=at_ms, parent=row["parent_id"])
+        try:
+            receipt = receipt_in(summary, snapshot=row["snapshot_id"], committed_at_ms=at_ms, parent=row["parent_id"])
+        except StateError:
+            if is_current(spark, table, row["snapshot_id"]):
+                raise
+            continue
         if receipt is not None:
             receipts.append((receipt, summary))
     return sorted(receipts, key=lambda receipt: receipt[0].committed_at_ms)
 
 
-def is_current(spark: SparkSession, table: str, receipt: Receipt) -> bool:
-    """Whether the receipt's commit is an ancestor of the table's current state, and not rolled back. Two round trips.
+def is_current(spark: SparkSession, table: str, snapshot: int) -> bool:
+    """Whether a commit is an ancestor of the table's current state, and not rolled back. Two round trips.
 
     That state is read: Iceberg removes the files of a commit that it refuses, even if the commit in the way is the same one,
     which landed unanswered and was repeated.
     """
     spark.table(f"{table}.manifests").select("path").take(1)
     history = spark.table(f"{table}.history")
-    return bool(history.where((F.col("snapshot_id") == receipt.snapshot) & F.col("is_current_ancestor")).take(1))
+    return bool(history.where((F.col("snapshot_id") == snapshot) & F.col("is_current_ancestor")).take(1))
 
 
 def landed_of(spark: SparkSession, table: str, attempts: Iterable[str]) -> set[str]:

@@ -125,18 +125,21 @@ class IcebergTable:
                 return Lookup(exists=False)
             raise
         receipts = [(own(receipt, job), summary) for receipt, summary in found]
-        newest_first, counts = [r for r, _ in reversed(receipts)], partial(is_current, self.spark, self.name)
+        newest_first = [r for r, _ in reversed(receipts)]
         last = (r for r, summary in receipts if r.snapshot == head and summary.get(LAST) == "true")
         same = (r for r in newest_first if r.load.task == job.load.task)
         others = (r for r in newest_first if in_the_way(r, job))
         return Lookup(
             exists=True,
-            landed=next(filter(counts, same), None),
+            landed=next(filter(self._counts, same), None),
             owns=any(summary.get(OWNED) == "true" for r, summary in receipts if r.load.pipeline == job.load.pipeline),
-            others=tuple(islice(filter(counts, others), 1)),
+            others=tuple(islice(filter(self._counts, others), 1)),
             head=head,
             last=next(last, None),
         )
+
+    def _counts(self, receipt: Receipt) -> bool:
+        return is_current(self.spark, self.name, receipt.snapshot)
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> Prepared:
         """One round trip for a table that exists; up to three more where no recent commit says that the pipeline owns it.
