@@ -32,6 +32,11 @@ def test_what_is_empty_does_not_count() -> None:
     assert request.to_json() == {"run_id": "r 1"}
 
 
+def test_what_airflow_adds_to_the_parameters_of_a_run_that_a_dag_triggers_does_not_count() -> None:
+    """Where OpenLineage is on; a run that catches up is triggered so, too."""
+    assert ReplayRequest.from_params({"run": "r 1", "openlineage": {"parentRunId": "1"}}) == ReplayRequest(run_id="r 1")
+
+
 @pytest.mark.parametrize(
     ("params", "words"),
     [

@@ -27,6 +27,8 @@ PARAMETERS = (
     *("dry_run", "chunk_size", "parallel", "table", "transform", "accept_loss"),
 )
 """The parameters that a trigger of a replay may have."""
+LINEAGE = "openlineage"
+"""Airflow's TriggerDagRunOperator adds it to the parameters of a run, where OpenLineage is on."""
 
 
 @dataclass(frozen=True, order=True)
@@ -167,7 +169,7 @@ def check_known(params: Mapping[str, Any], known: Sequence[str]) -> None:
 
     Raises RequestError: there is one; the message names the closest known one.
     """
-    unknown = [name for name in params if name not in known]
+    unknown = [name for name in params if name not in (*known, LINEAGE)]
     if unknown:
         names = ", ".join(f"`{name}`" for name in unknown)
         raise RequestError(
