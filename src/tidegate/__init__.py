@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tidegate.airflow.dags import build_dags
+    from tidegate.airflow.store import VariableStore
     from tidegate.core.config.pipeline import Pipeline
     from tidegate.core.model.errors import TidegateError
     from tidegate.core.model.ranges import OffsetRange, TopicPartition
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
     from tidegate.core.rates.policies import make_rate_policy
     from tidegate.core.rates.policy import RatePolicy
+    from tidegate.core.state.ledger import Ledger
     from tidegate.core.state.ports import Brokers, JobRunner, SinkReader, StateStore
     from tidegate.formats.columns import header, reject
     from tidegate.formats.json import parse_json
@@ -30,6 +32,7 @@ __all__ = [
     "BatchTiming",
     "Brokers",
     "JobRunner",
+    "Ledger",
     "OffsetRange",
     "PidRateEstimator",
     "Pipeline",
@@ -41,6 +44,7 @@ __all__ = [
     "TidegateError",
     "TopicPartition",
     "Tracked",
+    "VariableStore",
     "WatermarkThrottle",
     "Worker",
     "build_dags",
@@ -59,6 +63,7 @@ _MODULES = {
     "BatchTiming": "tidegate.core.rates",
     "Brokers": "tidegate.core.state.ports",
     "JobRunner": "tidegate.core.state.ports",
+    "Ledger": "tidegate.core.state.ledger",
     "OffsetRange": "tidegate.core.model.ranges",
     "PidRateEstimator": "tidegate.core.rates",
     "Pipeline": "tidegate.core.config.pipeline",
@@ -70,6 +75,7 @@ _MODULES = {
     "TidegateError": "tidegate.core.model.errors",
     "TopicPartition": "tidegate.core.model.ranges",
     "Tracked": "tidegate_receivers.rules.placement",
+    "VariableStore": "tidegate.airflow.store",
     "WatermarkThrottle": "tidegate_receivers.rules.limits",
     "Worker": "tidegate_receivers.rules.placement",
     "build_dags": "tidegate.airflow.dags",
