@@ -154,6 +154,14 @@ def test_the_runs_of_other_dags_are_left_alone(session: Session, sent: dict[str,
     assert session.scalars(select(Pool)).all() == []
 
 
+def test_a_run_outside_a_session_is_left_alone(session: Session, caplog: pytest.LogCaptureFixture) -> None:
+    """Airflow's `dag.test` ends each run so."""
+    run = schedule(session)
+    session.expunge(run.row)
+    notes.on_dag_run_failed(run.row, "")
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize(
     ("broken", "noted"),
     [

@@ -73,10 +73,11 @@ def write_note(dag_run: DagRun, msg: str) -> None:
     from sqlalchemy.orm import object_session  # noqa: PLC0415 - the metadata database, which only servers have
 
     try:
-        session, written = object_session(dag_run), dag_run.dag_run_note
+        session = object_session(dag_run)
+        if session is None or declared.declared_by(dag_run, session) is None:
+            return
         # Airflow keeps who wrote a note; this listener is nobody
-        of_a_person = written is not None and bool(written.content) and written.user_id is not None
-        if session is None or of_a_person or declared.declared_by(dag_run, session) is None:
+        if (written := dag_run.dag_run_note) and written.content and written.user_id is not None:
             return
         tasks = _Tasks(dag_run, session)
         failed = tasks.failure(timed_out=msg == "timed_out") if dag_run.state == "failed" else None
