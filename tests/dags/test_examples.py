@@ -46,7 +46,10 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.ledger import Ledger
 from tidegate.ui.database import DatabaseStore
 
-pytestmark = pytest.mark.filterwarnings("ignore:The `airflow.utils.operator_helpers")  # by Airflow's own sensors
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:The `airflow.utils.operator_helpers"),  # by Airflow's own sensors
+]
 REPO = Path(__file__).parents[2]
 TABLE = "lake.shop.payments"
 PAYMENTS = {"source": {"topics": ["payments"]}, "transform": "m:f", "sink": {"table": TABLE}, "announce": {}}
