@@ -112,7 +112,7 @@ def test_what_is_killed_comes_back(stack: Stack, service: str) -> None:
 
 
 def test_a_new_container_of_the_master_keeps_nobody_waiting(stack: Stack) -> None:
-    """It knows no application; so the Connect server starts again, too."""
+    """It finds the applications of the one before in its volume."""
     stack.up("--force-recreate", "spark-master")
     stack.produce(1000)
     stack.load(*BOTH)

@@ -81,7 +81,6 @@ def test_every_service_is_checked_restarted_and_limited_except_the_one_that_ends
         assert script == "/opt/tidegate/health.py"
         assert f'"{check}": ' in (DOCKER / "health.py").read_text()
     for other, how in service.get("depends_on", {}).items():
-        assert set(how) == ({"condition", "restart"} if (name, other) == ("spark-connect", "spark-master") else {"condition"})
         assert how["condition"] == ("service_completed_successfully" if other == "airflow-init" else "service_healthy")
 
 
