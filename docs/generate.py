@@ -174,8 +174,8 @@ any task of the run. What is not known is not sent.""",
     "lag": (
         "Lag",
         """\
-Sent by the task `plan`, before the run reads anything; all but `lag.records` at most once a minute. A
-stopped pipeline still plans and sends its lag; a paused one sends nothing.""",
+Sent by the task `plan`, also after failed runs, but not while the DAG is paused; all but `lag.records` at most once a
+minute.""",
     ),
     "pipeline": ("Runs", "Sent by the scheduler when a run of the schedule ends."),
     "replay": ("Replays", "Sent when a replay is verified; `failed` by the scheduler."),
@@ -187,10 +187,9 @@ _HEAD = """\
 <!-- Made from tidegate.views.metrics by `make docs`; do not edit. -->
 # Metrics
 
-Tidegate sends its figures through Airflow's own metrics: StatsD (`[metrics] statsd_on`, with Airflow's extra `statsd`)
-or OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's prefix, and end with the name of the
-pipeline or receiver, which is also a tag. [Alerts](alerts.md) has alerts for Prometheus, a Grafana dashboard, and how
-Prometheus gets the names that they use.
+Tidegate sends metrics through Airflow: by StatsD (`[metrics] statsd_on`, with Airflow's extra `statsd`) or
+OpenTelemetry (`[metrics] otel_on`, extra `otel`). Names begin with Airflow's prefix, and end with the name of the
+pipeline or receiver, which is also a tag. [Alerts](alerts.md) has rules for Prometheus and a Grafana dashboard.
 """
 
 

@@ -35,7 +35,7 @@ class Metric:
 
 
 PHASES = {
-    "lookup": "asking whether the batch has landed before",
+    "lookup": "asking whether the batch has landed",
     "prepare": "preparing the transform and the table",
     "aside": "looking for records that the load rejects",
     "look": "looking for data files that the range cuts",
@@ -61,7 +61,7 @@ METRICS = {
             "batch.errors",
             "gauge",
             "rows",
-            "rows of broken records, by the column `_error`, if there is one, or records in quarantine",
+            "rows with `_error`, or records in quarantine",
             "Rows of broken records",
         ),
         Metric("batch.remaining", "gauge", "records", "records left to later batches by the plan", _BEHIND),
@@ -69,7 +69,7 @@ METRICS = {
         Metric("batch.delay_s", "gauge", "s", "from when the run was due until it started", _RUN),
         Metric("batch.interval_s", "gauge", "s", "between two runs, if that is fixed: a longer run is late", _RUN),
         Metric("batch.load_s", "gauge", "s", "of the load", _RUN),
-        *(Metric(f"batch.{phase}_s", "gauge", "s", f"of the load: {what}", _LOAD) for phase, what in PHASES.items()),
+        *(Metric(f"batch.{phase}_s", "gauge", "s", f"load: {what}", _LOAD) for phase, what in PHASES.items()),
         Metric("lag.records", "gauge", "records", "unread records, including this run's batch", _BEHIND),
         Metric(
             "lag.seconds",
