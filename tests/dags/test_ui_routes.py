@@ -562,6 +562,20 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overv
             session.execute(delete(ParseImportError))
 
 
+def test_a_pipeline_that_has_saved_something_stays_in_the_list_without_its_file(ask: Ask, overviews: Overviews) -> None:
+    """Airflow deletes an import error of a YAML file within seconds; and a file may be gone. Its map says the same."""
+    with create_session() as session:
+        session.get_one(DagModel, "orders").is_stale = True
+    try:
+        orders = overviews()["orders"]
+        assert (orders["trouble"], orders["command"]) == ("file", "tidegate check")
+        assert "`tidegate remove orders`" in orders["says"]
+        assert ask("api/dags/orders/map").json()["row"]["file_error"] == orders["file_error"]
+    finally:
+        with create_session() as session:
+            session.get_one(DagModel, "orders").is_stale = False
+
+
 def test_what_is_odd_in_one_place_hides_nothing_else(ask: Ask, overviews: Overviews) -> None:
     """XComs of somebody, a backfill, and a run of a replay's name."""
     odd: list[dict[str, Any]] = [{"report": [1]}, {"dry_run": 5}, {"report": "x"}]

@@ -7,6 +7,7 @@ for them. What does not answer is left out of a view and named in its `error`: t
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -48,6 +49,12 @@ REASONS, MOST_REJECTED = 20, 100_000
 """Reasons of a quarantine that are shown, and the most records that it may hold to be read here."""
 SPARKLINE = 30
 """Batches whose lag is shown beside a pipeline."""
+GONE = (
+    "Airflow finds no valid file of it. Run `tidegate check`, which says what is wrong with it. If it was removed or renamed, "
+    "run `tidegate remove {0}` or `tidegate rename {0} NAME`"
+)
+"""Of a pipeline that has saved something. Airflow keeps import errors of its files for some seconds of each half minute only:
+it deletes those of files that are no Python."""
 LOGIN = re.compile(r"//[^/\s@]+@")
 """In an address."""
 Lags = list[PartitionLag]
@@ -86,9 +93,11 @@ class PageSource:
     def pipelines(self, of: Mapping[str, KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
         """Pipelines at a glance, those that need attention first.
 
-        Files of other pipelines that cannot be read are shown, too.
+        Of those that Airflow does not find any more, the ones that have saved something, or whose file cannot be read. Files of
+        other pipelines that cannot be read are shown, too.
         """
         states = {name: _state(name) for name in of}
+        of = {name: each for name, each in of.items() if each.current or name in file_errors or states[name].listing.has_cursor}
         asked = {
             (name, found.declared.connection): ask
             for name, found in of.items()
@@ -129,7 +138,7 @@ class PageSource:
             faults=tuple(state.faults),
             lag_points=tuple(plan.lag for plan in reversed(plans) if plan.lag is not None),
             waiting=None if active is None else self._waiting(declared, active.run_id),
-            file_error=file_error,
+            file_error=file_error or (None if of.current else GONE.format(shlex.quote(declared.pipeline))),
             **behind,
         )
 

@@ -122,12 +122,11 @@ async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Re
         known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
         found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
         errors = _shown_errors(user, found, known)
-        of = {dag_id: each for dag_id, each in found.items() if each.current or dag_id in errors}
         crowded = crowding(
             receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
         )
         airflow = (*dead_servers(get_airflow_health()), *crowded)
-        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(of, errors), airflow=airflow)
+        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=airflow)
 
     return await _apart(request, ALL, ask)
 

@@ -8,7 +8,7 @@ import { withCode } from "./Page";
 export const STATES = {
   losing: ["bad", "losing records"],
   unreadable: ["bad", "state unreadable"],
-  file: ["bad", "file unreadable"],
+  file: ["bad", "no valid file"],
   stopped: ["bad", "stopped"],
   late: ["warn", "late"],
   ok: ["", "ok"],
