@@ -48,7 +48,7 @@ from tidegate.airflow.dags import pipeline_dag, replay_dag
 from tidegate.airflow.declared import MARK, PageLink
 from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.config.pipeline import Pipeline, Quarantine, Sink, Source
-from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable
+from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, TopicNotFound
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger, cursor_from
@@ -375,9 +375,20 @@ def test_what_is_away_is_named_and_the_rest_is_shown(
     assert (view["error"], view["error_at_ms"]) == (error, None)
     lag, orders = ask("api/dags/orders/lag").json(), overviews()["orders"]
     assert (lag["lag"], lag["error"]) == (orders["lag"], orders["lag_error"]) == (None, error)
+    assert (orders["trouble"], orders["refusal"]) == (None, None)
     one, rejected = ask("api/dags/orders/batches/2").json(), ask("api/dags/orders/quarantine").json()
     assert (one["batch"]["state"], one["batch"]["loads"], one["error"]) == ("committed", [], "no catalog answers. Start that")
     assert (rejected["quarantine"], rejected["error"]) == (None, error)
+
+
+def test_what_brokers_will_refuse_stops_a_pipeline_before_its_next_run(
+    overviews: Overviews, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that is gone, for example; not a broker that may be back by then."""
+    gone = TopicNotFound("there is no topic t", fix="Create it")
+    monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=gone))
+    orders = overviews()["orders"]
+    assert (orders["trouble"], orders["refusal"]) == ("stopped", str(gone))
 
 
 def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(

@@ -453,7 +453,7 @@ def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
         {"pipeline": "p", "table": "lake.a.b", "paused": False, "seq": 2, "records_per_s": 250.0, "interval_s": 60.0}
         | {"last": TIMING.to_json(), "run": {"run_id": "r3", "state": "running", "since_ms": 5}}
         | {"faults": [], "lag_soon": False, "lag_points": [], "says": ""}
-        | dict.fromkeys(["pending", "failure", "trouble", "lag", "lag_at_ms", "lag_error", "waiting", "file_error"])
+        | dict.fromkeys(["pending", "failure", "trouble", "lag", "lag_at_ms", "lag_error", "refusal", "waiting", "file_error"])
         | dict.fromkeys(["loses_in_s", "command"])
     )
     assert shown(seen(ledger, run("r2", "success"), run("r3", "running"))) == healthy
@@ -492,6 +492,7 @@ LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_le
         ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": None}, "losing"),
         ({"lag": replace(LAG, retention_left_s=3600.0), "interval_s": None}, None),
         ({"file_error": "not valid YAML"}, "file"),
+        ({"refusal": "the topic is gone"}, "stopped"),
     ],
 )
 def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, Any], trouble: str | None) -> None:
@@ -525,6 +526,8 @@ def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, 
         # what is one of several ways, or has to be completed, is not offered alone
         ({}, "Failed in plan: x. Name it again, or run `tidegate accept loss p`.", "Failed in plan", None),
         ({}, "Failed in plan: x. Run `tidegate replay p --since TIME`.", "Failed in plan", None),
+        ({"refusal": "the topic is gone. Create it"}, None, "the topic is gone. Create it", "tidegate plan p"),
+        ({"refusal": "no t-0. See `tidegate plan PIPELINE`"}, None, "no t-0.", "tidegate plan p"),
         ({"lag": replace(LAG, open_transaction="3 records wait")}, None, "3 records wait.", None),
         ({"lag": replace(LAG, retention_left_s=59.0)}, None, "Unread records expire before runs read them.", "tidegate plan p"),
         ({"interval_s": 3.0}, None, "The last run took 4 s; one starts each 3 s.", "tidegate plan p"),

@@ -51,6 +51,7 @@ class Declared:
 
     `assign` are the partitions that it reads, by topic; None: all of its topics. `quarantine` is a table; None: it has none.
     `max_records` is the limit of a run; None: it has none. `catch_up`: a run that leaves something behind starts the next one.
+    `retires`: it goes on without partitions that are gone.
     """
 
     pipeline: str
@@ -65,6 +66,7 @@ class Declared:
     quarantine: str | None = None
     max_records: int | None = None
     catch_up: bool = False
+    retires: bool = False
 
     @property
     def replay_dag(self) -> str:
@@ -87,6 +89,7 @@ class Declared:
             quarantine=pipeline.quarantine_table,
             max_records=pipeline.limits.max_records,
             catch_up=pipeline.catch_up,
+            retires=pipeline.source.on_deleted == "retire",
         )
 
     @staticmethod

@@ -126,6 +126,8 @@ class PageSource:
         active = active_run(ran)
         plans, _ = self._plans.of(declared.pipeline, state.listing, most=SPARKLINE)
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
+        if lag is not None and lag.error is not None and not lag.error.retryable and not declared.retires:
+            behind["refusal"] = behind["lag_error"]
         if lag is not None and lag.value is not None:
             behind |= {"lag": aged(total_lag(lag.value), (now_ms() - lag.at_ms) / 1000), "lag_at_ms": lag.at_ms}
         return pipeline_row(

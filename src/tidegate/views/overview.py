@@ -23,7 +23,7 @@ from tidegate.core.state.saved_range import SavedRange
 
 Trouble = Literal["losing", "unreadable", "file", "stopped", "late", "paused"]
 """Retention deletes unread records soon; saved state cannot be read; its file cannot be read; the newest run that ended has
-failed; the last batch took longer than the interval; its DAG is paused."""
+failed, or the next one will; the last batch took longer than the interval; its DAG is paused."""
 WORST_FIRST: tuple[Trouble | None, ...] = ("losing", "unreadable", "file", "stopped", "late", None, "paused")
 SOON_S = 3600.0
 """Time left until retention deletes unread records that is too short, where two intervals are not longer."""
@@ -86,6 +86,7 @@ class PipelineRow:
         lag_at_ms: when the lag was measured (epoch ms).
         lag_error: why there is no newer lag.
         lag_soon: whether a newer one is on its way.
+        refusal: why brokers will refuse the next run.
         lag_points: records behind when each of the last batches was planned, the oldest first.
         waiting: what its active run waits for.
         file_error: why its file cannot be read.
@@ -110,6 +111,7 @@ class PipelineRow:
     lag_at_ms: int | None = None
     lag_error: str | None = None
     lag_soon: bool = False
+    refusal: str | None = None
     lag_points: tuple[int, ...] = ()
     waiting: str | None = None
     file_error: str | None = None
@@ -151,7 +153,7 @@ def _loses_in_s(row: PipelineRow) -> float | None:
     left = None if row.lag is None else row.lag.retention_left_s
     if row.lag is None or left is None:
         return None
-    if row.failure is not None or row.faults or row.file_error is not None or row.paused:
+    if row.failure is not None or row.refusal is not None or row.faults or row.file_error is not None or row.paused:
         return left if left < NOBODY_READS_S else None
     interval_s = row.interval_s or 0
     # a topic may keep its records for less than an hour, and each run read them in time
@@ -165,7 +167,7 @@ def _trouble(row: PipelineRow) -> Trouble | None:
         "losing": row.loses_in_s is not None,
         "unreadable": bool(row.faults),
         "file": row.file_error is not None,
-        "stopped": row.failure is not None,
+        "stopped": row.failure is not None or row.refusal is not None,
         "paused": row.paused,
         "late": late,
     }
@@ -179,8 +181,9 @@ def _said(row: PipelineRow) -> tuple[str, str | None]:
     if named is None:
         return says, command
     # one of several ways, or one to be completed, is for somebody who has read the sentence
-    is_choice = " or " in says[: named.start()].rpartition(". ")[2] or TO_FILL_IN.search(named[1])
-    return says, None if is_choice else named[1]
+    whole = named[1].replace("PIPELINE", shlex.quote(row.pipeline))
+    is_choice = " or " in says[: named.start()].rpartition(". ")[2] or TO_FILL_IN.search(whole)
+    return says, None if is_choice else whole
 
 
 def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
@@ -195,6 +198,8 @@ def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
         yield f"{row.failure.why} Its DAG is paused.", unpause
     if row.failure is not None:
         yield row.failure.why, f"airflow dags trigger {name}" if row.run is None else None
+    if row.refusal is not None:
+        yield row.refusal, f"tidegate plan {name}"
     if row.paused:
         yield "Its DAG is paused.", unpause
     if row.lag is not None and row.lag.open_transaction is not None:

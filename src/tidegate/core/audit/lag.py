@@ -158,8 +158,10 @@ def unread(cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks)
     latest = watermarks.latest
     deleted = sorted(tp for tp in cursor_offsets if tp not in latest)
     if deleted:
-        raise PartitionsDeleted(f"the topic no longer has {some(map(str, deleted), NAMED)}", fix="See `tidegate plan`")
+        raise PartitionsDeleted(f"the topic no longer has {some(map(str, deleted), NAMED)}", fix="See `tidegate plan PIPELINE`")
     beyond = [f"{tp} at {at}, log end {latest[tp]}" for tp, at in sorted(cursor_offsets.items()) if at > latest[tp]]
     if beyond:
-        raise CursorBeyondLog(f"the cursor is beyond the end of the log: {some(beyond, NAMED)}", fix="See `tidegate plan`")
+        raise CursorBeyondLog(
+            f"the cursor is beyond the end of the log: {some(beyond, NAMED)}", fix="See `tidegate plan PIPELINE`"
+        )
     return {tp: max(at, watermarks.earliest[tp]) for tp, at in cursor_offsets.items() if at < latest[tp]}

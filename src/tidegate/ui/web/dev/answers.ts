@@ -21,7 +21,7 @@ const last = (n: number): BatchTiming => ({
 });
 const pipeline = (name: string, more: Partial<PipelineRow> = {}): PipelineRow => ({
   pipeline: name, table: `lake.web.${name.replace(/\W/g, "_")}`, paused: false, seq: 4980, last: last(3), records_per_s: 9411.2, interval_s: 60,
-  pending: null, failure: null, run: null, trouble: null, loses_in_s: null, says: "", command: null, faults: [], lag_error: null, lag_soon: false, waiting: null, file_error: null,
+  pending: null, failure: null, run: null, trouble: null, loses_in_s: null, says: "", command: null, faults: [], lag_error: null, lag_soon: false, refusal: null, waiting: null, file_error: null,
   lag: LAG, lag_at_ms: NOW() - 1500,
   lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });
