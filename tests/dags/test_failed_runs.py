@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ import structlog
 from airflow.callbacks.callback_requests import DagCallbackRequest
 from airflow.dag_processing.dagbag import DagBag
 from airflow.dag_processing.processor import _execute_callbacks
-from airflow.models import import_all_models
-from airflow.models.base import Base
 from airflow.models.dag import DagModel
 from airflow.models.dag_version import DagVersion
 from airflow.models.dagbundle import DagBundleModel
@@ -22,7 +19,6 @@ from airflow.models.dagrun import DagRun
 from airflow.sdk import DAG, BaseNotifier, Context
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState
-from sqlalchemy import create_engine
 from sqlalchemy.orm import Session
 
 from tidegate.airflow.dags import build_dags
@@ -68,22 +64,11 @@ def bag(tmp_path: Path) -> DagBag:
     return DagBag(tmp_path, bundle_path=tmp_path, bundle_name="dags")
 
 
-@pytest.fixture
-def session() -> Iterator[Session]:
-    import_all_models()
-    engine = create_engine("sqlite://")
-    Base.metadata.create_all(engine)
-    with Session(engine) as made:
-        made.add(DagBundleModel(name="dags"))
-        made.flush()
-        yield made
-    engine.dispose()
-
-
 def ended(session: Session, dag: DAG, states: dict[str, str | None]) -> DagCallbackRequest | None:
     """What the scheduler asks of the DAG processor once the tasks of a run are in these states."""
     now = datetime(2026, 1, 1, tzinfo=UTC)
     version = DagVersion(dag_id=dag.dag_id, version_number=1, bundle_name="dags")
+    session.merge(DagBundleModel(name="dags"))
     session.add_all([DagModel(dag_id=dag.dag_id, bundle_name="dags", relative_fileloc="tidegate_dags.py"), version])
     session.flush()
     run = DagRun(dag_id=dag.dag_id, run_id="r", run_type="manual", state=DagRunState.RUNNING, run_after=now, start_date=now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,8 +9,6 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from airflow.models import import_all_models
-from airflow.models.base import Base
 from airflow.models.dagrun import DagRun
 from airflow.models.pool import Pool
 from airflow.models.taskinstance import TaskInstance
@@ -20,7 +17,7 @@ from airflow.models.xcom import XComModel
 from airflow.sdk import DAG, BaseOperator
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.utils.state import DagRunState
-from sqlalchemy import create_engine, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from tests.records import cursor_of
@@ -37,16 +34,6 @@ PIPELINE = Pipeline("orders", Source(("orders",)), "m:f", sink=Sink("lake.shop.o
 SCHEDULED, REPLAY = pipeline_dag(PIPELINE, spark_jobs=Path()), replay_dag(PIPELINE, spark_jobs=Path())
 MAINTAINED = maintain_dag(PIPELINE, Maintenance(keep_orphans=DAY_S), spark_jobs=Path())
 PLAN = {"seq": 7, "redo": False, "key": "tidegate.orders.range.0000000007.r"}
-
-
-@pytest.fixture
-def session() -> Iterator[Session]:
-    import_all_models()
-    engine = create_engine("sqlite://")
-    Base.metadata.create_all(engine)
-    with Session(engine) as made:
-        yield made
-    engine.dispose()
 
 
 class Run:
