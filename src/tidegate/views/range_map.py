@@ -266,8 +266,8 @@ def _row_blocks(
         ("pending", without([OffsetRange(tp.topic, tp.partition, gone, end)], accepted) if gone < end else ()),
     )
     for kind, ranges in of_no_batch:
-        # what is not read yet is beyond most batches
-        near = [r for r in taken if r.until_offset > min(other.from_offset for other in ranges)] if ranges else []
+        first = min((r.from_offset for r in ranges), default=0)
+        near = [r for r in taken if r.until_offset > first] if ranges else []  # what is not read yet is beyond most batches
         blocks += [MapBlock(r.from_offset, r.until_offset, kind, records=r.count) for r in without(ranges, near)]
     return sorted(blocks, key=lambda block: block.from_offset)
 
