@@ -202,6 +202,8 @@ def test_the_database_has_no_way_out() -> None:
 def test_no_secret_stands_in_a_file() -> None:
     """Every password and key is a file in its containers, of `.env`; no environment has one, and no URL."""
     assert COMPOSE["secrets"] == {name.lower(): {"environment": name} for name in SECRETS}
+    assert [r["name"] for r in REFERENCES if r["rule"] == ":?"] == SECRETS
+    assert COMPOSE["x-required"] == [f"${{{name}:?run python3 docker/new_env.py}}" for name in SECRETS]
     for name, service in SERVICES.items():
         read = set(re.findall(r"/run/secrets/(\w+)", json.dumps(service.get("environment", {}))))
         assert read <= {*service.get("secrets", [])} <= {*COMPOSE["secrets"]}, name
