@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tidegate.core.model.errors import ConfigError
+from tidegate.core.model.errors import ConfigError, TidegateError, masked
 from tidegate.kafka.settings import is_secret, planning_client, redact, spark_client
 
 PLAIN = {"bootstrap.servers": "h:9092"}
@@ -208,12 +208,46 @@ def test_no_secret_is_told(secrets: dict[str, str], mechanism: str, left_out: se
 
 
 def test_secrets_are_told_apart_by_name_and_taken_out_of_texts() -> None:
-    """Of either client's settings; so is a login in a URL, whatever setting it is in."""
+    """Of either client's settings."""
     names = ("kafka.sasl.jaas.config", "ssl.keystore.key", "ssl.key.location")
     assert [is_secret(name) for name in names] == [True, True, False]
     settings = {"sasl.password": "abc", "ssl.key.password": "abcdef", "sasl.username": "u", "ssl.keystore.password": ""}
     assert redact("u: abcdef, abc", settings) == "u: ***, ***"
-    assert redact("cannot reach https://me:pa55@idp/token?x=a@b", {}) == "cannot reach https://***@idp/token?x=a@b"
+
+
+JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="ann" password="HID\\"DEN";'
+EXTRA = json.dumps({"bootstrap.servers": "here:9092", "sasl.password": "HIDDEN", "sasl.jaas.config": JAAS, "acks": "all"})
+
+
+@pytest.mark.parametrize(
+    ("text", "left"),
+    [
+        ("cannot reach https://me:HIDDEN@idp/token?x=a@b", "cannot reach https://***@idp/token?x=a@b"),
+        ("postgresql+psycopg2://lake:HID@DEN@db:5432/lake", "postgresql+psycopg2://***@db:5432/lake"),
+        ("GET https://idp/a?client_secret=HIDDEN&grant=x", "https://idp/a?client_secret=***&grant=x"),
+        ("https://lake/f?X-Amz-Credential=HIDDEN&X-Amz-Signature=HIDDEN", "X-Amz-Credential=***&X-Amz-Signature=***"),
+        (f"sasl.jaas.config={JAAS}", 'username="ann" password="***"'),
+        (EXTRA, '"acks": "all"}'),
+        (json.dumps({"conn_type": "kafka", "extra": EXTRA}), "here:9092"),
+        (repr({"sasl.password": "HIDDEN", "acks": 1}), "{'sasl.password': '***', 'acks': 1}"),
+        ("s3.secret-access-key=HIDDEN s3.region=eu", "s3.secret-access-key=*** s3.region=eu"),
+        ('Invalid value "HIDDEN" for configuration property "ssl.key.password"', 'property "ssl.key.password"'),
+        ("sasl_ssl://here:9093/bootstrap: ssl.key.password = HIDDEN is wrong", "ssl.key.password = *** is wrong"),
+        (
+            "Write HOST:PORT alone, and the login into sasl.username and sasl.password",
+            "the login into sasl.username and sasl.password",
+        ),
+    ],
+)
+def test_an_error_never_holds_a_login(text: str, left: str) -> None:
+    """Whatever puts it there, and wherever the error goes: all ways out show the message, the fix, or the fields."""
+    secret = {"sasl.password": "HIDDEN"} if text.startswith("Invalid") else {}
+    error = ConfigError(redact(text, secret), fix=f"See {redact(text, secret)}", where=redact(text, secret))
+    for shown in (str(error), repr(error), json.dumps(error.to_dict()), str(TidegateError.from_dict(error.to_dict()))):
+        assert "HID" not in shown
+        assert "DEN" not in shown
+    assert left in error.message
+    assert masked(error.message) == error.message
 
 
 @pytest.mark.parametrize("extra", EXAMPLES)

@@ -12,11 +12,10 @@ The connection's extra uses librdkafka's names (the Kafka provider's convention)
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tidegate.core.model.errors import ConfigError
+from tidegate.core.model.errors import ConfigError, masked
 from tidegate.kafka.security import pem_file, refused, sasl_settings, ssl_settings
 
 LEFT_OUT = (
@@ -119,7 +118,6 @@ SECRET_WORDS = ("password", "passphrase", "secret", "private.key", "key.pem", "k
 
 BROKERS = ("bootstrap.servers", "metadata.broker.list")
 LOGIN = "sasl.username and sasl.password"
-USER_INFO = re.compile(r"(?<=://)[^\s/]+@")
 SPARK_API_TIMEOUT_MS = 15_000
 """What `tidegate.spark` sets as default.api.timeout.ms; Java's admin client refuses one below request.timeout.ms."""
 
@@ -219,8 +217,8 @@ def is_secret(name: str) -> bool:
 
 
 def redact(text: str, settings: Mapping[str, str]) -> str:
-    """The text with the value of every secret setting, and each login in a URL, replaced by `***`."""
-    text = USER_INFO.sub("***@", text)
+    """The text with the value of every secret setting, and whatever else `masked` knows, replaced by `***`."""
+    text = masked(text)
     secrets = {value for name, value in settings.items() if is_secret(name) and value}
     for value in sorted(secrets, key=len, reverse=True):
         text = text.replace(value, "***")

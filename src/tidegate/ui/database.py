@@ -33,6 +33,7 @@ from sqlalchemy.orm import Session, selectinload
 from tidegate.airflow.declared import MARK, Declared
 from tidegate.airflow.store import answering, asking_airflow, shadowed
 from tidegate.core.config.names import PIPELINES, RECEIVE_DAG
+from tidegate.core.model.errors import masked
 from tidegate.views.overview import Slots, Task
 
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def file_errors() -> dict[tuple[str | None, str], str]:
         rows = session.execute(of).all()
     files = ((row.bundle_name, PurePosixPath(row.filename or ""), row.stacktrace or "") for row in rows)
     return {
-        (bundle, file.stem): why.rpartition(RAISED)[2].strip()
+        (bundle, file.stem): masked(why.rpartition(RAISED)[2].strip())
         for bundle, file, why in files
         if file.parent.name == PIPELINES and file.suffix in (".yaml", ".yml")
     }

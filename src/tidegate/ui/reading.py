@@ -6,7 +6,6 @@ for them. What does not answer is left out of a view and named in its `error`: t
 
 from __future__ import annotations
 
-import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -55,14 +54,12 @@ GONE = (
 )
 """Of a pipeline that has saved something. Airflow keeps import errors of its files for some seconds of each half minute only:
 it deletes those of files that are no Python."""
-LOGIN = re.compile(r"//[^/\s@]+@")
-"""In an address."""
 Lags = list[PartitionLag]
 
 
 def shown(error: TidegateError | None) -> str | None:
-    """An error as pages show it, with its fix, without the login that an address in it may have."""
-    return None if error is None else LOGIN.sub("//", str(error))
+    """An error as pages show it, with its fix."""
+    return None if error is None else str(error)
 
 
 class Frame(NamedTuple):

@@ -31,7 +31,7 @@ from tidegate.airflow.operators.tasks import now_ms
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.database import KnownDag, file_errors, receiver_slots, slots
-from tidegate.ui.reading import LOGIN, Frame, PageSource
+from tidegate.ui.reading import Frame, PageSource
 from tidegate.views.overview import crowding, dead_servers
 from tidegate.views.pages import MapAnswer, PipelinesAnswer, encode
 
@@ -245,5 +245,5 @@ def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TidegateError)  # noqa: S101 - the type that the handler is registered for
     kinds = ((NotFound, HTTPStatus.NOT_FOUND), (RequestError, HTTPStatus.BAD_REQUEST))
     status = next((status for kind, status in kinds if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
-    said = {"message": LOGIN.sub("//", error.message), "fix": error.fix}
+    said = {"message": error.message, "fix": error.fix}
     return JSONResponse(said, int(HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status))

@@ -54,19 +54,35 @@ is retryable, since every load replaces its range and every commit checks the cu
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
+USER_INFO = re.compile(r"(?<=://)[^\s/]+@")
+"""The login in an address."""
+NAMED_SECRET = re.compile(
+    r"""(?isx) (
+        (?: passw(?:or)?d | passphrase | secret | token | credential | signature | (?:api|access|private)[._-]?key ) [\w.-]*
+        (?: \s*=\s* | \\*["']\s*[:=]\s* )
+    ) (?: (\\*["']) (?:(?!(?<!\\)\2).)* | [^\s&"'`]+ )"""
+)
+"""What is stated by a name as in a query, in options, in JAAS and in JSON, which may be in another text and so escaped."""
+
+
+def masked(text: str) -> str:
+    """The text without passwords and their like: those in addresses, and those that follow their name."""
+    return NAMED_SECRET.sub(r"\1\2***", USER_INFO.sub("***@", text))
+
 
 class TidegateError(Exception):
-    """Root of the tree. `str(error)` is one message: what happened, then the fix."""
+    """Root of the tree. `str(error)` is one message: what happened, then the fix. Neither has a login: both are `masked`."""
 
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, *, fix: str = "", **fields: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.fix = fix
+        self.message = masked(message)
+        self.fix = masked(fix)
+        super().__init__(self.message)
         self.fields = fields
 
     def __str__(self) -> str:
@@ -80,7 +96,8 @@ class TidegateError(Exception):
             "fix": self.fix,
             "retryable": self.retryable,
             "fields": {
-                name: value if isinstance(value, (int, float, bool)) else str(value) for name, value in self.fields.items()
+                name: value if isinstance(value, (int, float, bool)) else masked(str(value))
+                for name, value in self.fields.items()
             },
         }
 
