@@ -25,6 +25,7 @@ from airflow.configuration import conf
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
+from starlette.middleware.base import RequestResponseEndpoint
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.tasks import now_ms
@@ -62,8 +63,16 @@ def make_app() -> FastAPI:
     app.state.source = PageSource()
     app.state.apart = defaultdict[str, CapacityLimiter](partial(CapacityLimiter, THREADS))
     app.add_exception_handler(TidegateError, _refuse)
+    app.middleware("http")(_uncached)
     app.include_router(router)
     return app
+
+
+async def _uncached(request: Request, answer: RequestResponseEndpoint) -> Response:
+    """What one user may see is not kept for the next one, nor that somebody was refused."""
+    response = await answer(request)
+    response.headers.setdefault("Cache-Control", "no-store")
+    return response
 
 
 @asynccontextmanager
@@ -228,8 +237,7 @@ async def _apart(request: Request, connection: str, ask: Callable[[], object]) -
     """An answer as JSON, made in the threads of a Kafka connection."""
 
     def answer() -> Response:
-        # what one user may see is not kept for the next one
-        return Response(encode(ask()), media_type="application/json", headers={"Cache-Control": "no-store"})
+        return Response(encode(ask()), media_type="application/json")
 
     return await to_thread.run_sync(answer, limiter=request.app.state.apart[connection])
 
