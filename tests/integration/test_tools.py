@@ -67,12 +67,12 @@ def test_the_first_pipeline_of_the_readme_can_be_typed_from_start_to_rows(shell:
     """Its commands, word for word; the last one shows the rows, one of them with the reason why it is not valid."""
     start, query = blocks("sh")
     assert "tidegate up" in start
-    *before, unpause_and_trigger = re.split(r"(?=^tidegate airflow dags unpause)", start, maxsplit=1, flags=re.MULTILINE)
+    *before, begin = re.split(r"(?=^tidegate start)", start, maxsplit=1, flags=re.MULTILINE)
     done = shell.run("".join(before))
     assert done.code == 0, done.err
     with shell.platform.api() as api:
         api.wait_dag("orders")
-        done = shell.run(unpause_and_trigger)
+        done = shell.run(begin)
         assert done.code == 0, done.err
 
         def has_committed() -> bool:

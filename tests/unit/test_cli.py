@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
 import tidegate.sinks.iceberg.catalog
@@ -28,6 +30,7 @@ from tidegate.core.model.errors import ConfigError, TidegateError
 from tidegate_local.cli.tools import _jsonable
 from tidegate_receivers import cli as receivers
 
+SRC = Path(__file__).parents[2] / "src"
 HOURLY = Pipeline("p", Source(("t",)), "m:f", sink=Sink("lake.a.b"), announce=Announce())
 ASSETS = [{"id": 3, "name": "tidegate/p/hours_of_others"}, {"id": 7, "name": "tidegate/p/hours"}]
 
@@ -55,6 +58,21 @@ def announced(monkeypatch: pytest.MonkeyPatch) -> Command:
             return CliRunner().invoke(schedule.app, ["announce", "p", *words]), posted
 
     return command
+
+
+def test_each_command_that_a_message_or_a_page_names_is_there() -> None:
+    """So that what is copied runs: by the words before what is filled in."""
+    source = "".join(
+        file.read_text() for package in ("tidegate", "tidegate_receivers") for file in (SRC / package).rglob("*.py")
+    )
+    named = {*re.findall(r"[`\"]tidegate ([a-z]+(?: [a-z]+)?)", source)}
+    for line in named:
+        at: Any = typer.main.get_command(commands())
+        for word in line.split():
+            if hasattr(at, "commands"):  # what follows a command is an argument
+                assert word in at.commands, line
+                at = at.commands[word]
+    assert {"start", "ledger drop", "accept loss"} <= named
 
 
 def test_each_hour_is_one_event_of_the_pipelines_asset(announced: Command) -> None:

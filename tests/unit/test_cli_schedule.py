@@ -26,7 +26,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor, Position
 from tidegate.core.state.history import DataFiles, Origins
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, range_key
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
@@ -51,10 +51,12 @@ class FakeApi:
     most: int | None = None
     runs: list[dict[str, Any]] = field(default_factory=list)
     triggered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    unpaused: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.pool_slots, self.parallelism, self.has_plugin = lambda _: self.slots, lambda: self.most, lambda _: True
         self.newest_runs = lambda _, count: self.runs[-count:]
+        self.unpause = self.unpaused.append
 
     def dag(self, _: str) -> dict[str, Any] | None:
         return {} if self.runs else None
@@ -63,8 +65,8 @@ class FakeApi:
         status = {name: "unhealthy" if name == self.dead else "healthy" for name in ("scheduler", "dag_processor", "triggerer")}
         return {name: {"status": of, f"latest_{name}_heartbeat": "2026-11-25T13:00:00+00:00"} for name, of in status.items()}
 
-    def trigger(self, dag_id: str, params: dict[str, Any]) -> str:
-        self.triggered.append((dag_id, params))
+    def trigger(self, dag_id: str, params: dict[str, Any] | None = None) -> str:
+        self.triggered.append((dag_id, params or {}))
         return "manual__1"
 
 
@@ -158,6 +160,9 @@ def is_gone(remote: FakeRemote) -> None:
     remote.sink.found, remote.sink.exists = [], False
 
 
+SAVED: World = lambda remote: remote.save(2, 10, 20)  # noqa: E731 - as the next ones
+PENDING = range_key("p", 2, "run2")
+ACTIVE: World = lambda remote: remote.active.append("scheduled__1")  # noqa: E731
 AT_END: World = lambda remote: remote.log.latest.update({P0: 10})  # noqa: E731 - rows of the tables
 HELD_BACK: World = lambda remote: remote.log.stable.update({P0: 27})  # noqa: E731
 LOST: World = lambda remote: remote.sink.found.clear()  # noqa: E731
@@ -188,13 +193,15 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
     ("words", "world", "code", "told"),
     [
         ("plan p", AS_IT_IS, 0, {"seq": 2, "ranges.t.0": [10, 30], "origin": "planned", "held_back": None}),
-        ("plan p", lambda remote: remote.save(2, 10, 20), 0, {"ranges.t.0": [10, 20], "adopted_from": "run2"}),
+        ("plan p", SAVED, 0, {"ranges.t.0": [10, 20], "adopted_from": "run2"}),
         ("plan p", AT_END, 0, {"skip": "caught up: the cursor is at the end of the log"}),
         ("plan p", HELD_BACK, 0, {"held_back": OPEN, "ranges.t.0": [10, 27]}),
         ("plan p", has_many_files, 0, {"maintenance": MANY}),
         ("plan p", BOUNDED, 0, {"rate.records": 5, "rate.limiting": True, "rate.applied": True, "remaining": 15}),
         ("plan p", is_slow, 0, {"advice.holds": True}),
         ("plan p", TOO_SLOW, 0, {"advice.holds": False}),
+        ("start p", AS_IT_IS, 0, {"run_id": "manual__1", "started": True}),
+        ("start p", ACTIVE, 0, {"run_id": "scheduled__1", "started": False}),
         ("lag p", AS_IT_IS, 0, {"total.records_behind": 20, "total.retention_left_s": 40.0, "maintenance": None}),
         ("lag p", AT_END, 0, {"total.records_behind": 0, "total.retention_left_s": None}),
         ("lag p", HELD_BACK, 0, {"total.open_transaction": OPEN}),
@@ -209,6 +216,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
         ("ledger rebuild p --dry-run", LATE, 1, {"written": False}),
         ("ledger rebuild p", table(EXPIRED, kept=(receipt(1, 3, 10),), expired=True), 0, {"cursor.starts.t.0": 3}),
         ("ledger rebuild p --accept-gaps", LACKS, 0, {"cursor.starts.t.0": 30}),
+        (f"ledger drop p {PENDING}", SAVED, 0, {"dropped": PENDING}),
         ("ledger reload p", AS_IT_IS, 0, {"missing": None}),
         ("ledger reload p --dry-run", LOST, 1, {"missing.ranges": {"t": {"0": [[0, 10]]}}}),
         ("accept loss p", lambda remote: remote.log.earliest.update({P0: 15}), 0, {"seq": 2, "loss.t.0": [10, 15]}),
@@ -230,7 +238,7 @@ def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: Wo
         for name in path.split("."):
             at = at[int(name) if isinstance(at, list) else name]
         assert str(at).startswith(value) if path == "maintenance" and value else at == value, path
-    assert remote.store.values == before or words.startswith(("accept", "ledger rebuild"))
+    assert remote.store.values == before or words.startswith(("accept", "ledger rebuild", "ledger drop"))
     remote.store.values = before
     shown = run(*words.split())
     assert (shown.exit_code, bool(shown.stdout)) == (code, True)
@@ -243,7 +251,9 @@ def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: Wo
         ("ledger rebuild p", table(EXPIRED, expired=True), StateError, "before the rebuilt cursor of p: t-0 [3, 10)"),
         ("ledger rebuild p", LACKS, StateError, "before the rebuilt cursor of p: t-0 [10, 25)"),
         ("ledger rebuild p", JUMPS, StateError, "before the rebuilt cursor of p: t-0 [20, 25)"),
-        ("ledger rebuild p", lambda remote: remote.active.append("scheduled__1"), RequestError, "is running (scheduled__1)"),
+        ("ledger rebuild p", ACTIVE, RequestError, "is running (scheduled__1)"),
+        (f"ledger drop p {PENDING}", in_turn(SAVED, ACTIVE), RequestError, "is running (scheduled__1)"),
+        ("ledger drop p tidegate.p.cursor", AS_IT_IS, RequestError, "has no saved range tidegate.p.cursor"),
         ("ledger reload p", DELETED, RequestError, "cannot be loaded again (t-0 [0, 2))"),
         ("ledger reload p --accept-loss", in_turn(DELETED, NEW_TOPIC), RequestError, "`tidegate accept table p`"),
         ("ledger reload p", is_gone, RequestError, "names none of the offsets that it held"),
@@ -257,6 +267,17 @@ def test_a_command_refuses(remote: FakeRemote, words: str, world: World, error: 
     assert (found.exit_code, type(found.exception)) == (1, error)
     assert told in str(found.exception)
     assert remote.store.values == before
+
+
+def test_a_pipeline_that_starts_is_unpaused_and_has_one_run_under_way(remote: FakeRemote) -> None:
+    """What is queued already is not started twice; a range that is dropped is gone, and no other."""
+    SAVED(remote)
+    before = {*remote.store.values}
+    assert [run(*words.split()).exit_code for words in ("start p", f"ledger drop p {PENDING}")] == [0, 0]
+    ACTIVE(remote)
+    assert run("start", "p").exit_code == 0
+    assert (remote.api.unpaused, remote.api.triggered) == (["p", "p"], [("p", {})])
+    assert before - {*remote.store.values} == {PENDING}
 
 
 def test_a_rebuilt_cursor_is_where_the_newest_batch_led(remote: FakeRemote) -> None:

@@ -124,7 +124,7 @@ def reads(*ends: int) -> Happens:
     return lambda world: world.brokers.next_reads.extend({P0: end} for end in ends)
 
 
-DROP = f"airflow variables delete {NEXT}"
+DROP = f"tidegate ledger drop p {NEXT}"
 MORE = {"t": (0, 1), "q": (0,)}
 OF_T1: dict[str, Any] = {"ranges": {"t": {"1": [5, 20]}}, "reasons": {"cursor to log end": {"t": [1]}}}
 FOR_ANOTHER: Happens = lambda world: world.store.values.update(  # noqa: E731 - as the next one

@@ -302,7 +302,7 @@ class Schedule(OnPorts, RuleBasedStateMachine):
     def help(self, error: TidegateError) -> None:
         """Do what the error advises. A cursor that is put back is no loss: the schedule catches up."""
         assert self.harms - {"put back"}, f"nothing was lost: {error}"
-        advised = re.search(r"`(?:tidegate|airflow variables) ([^`]+)`", error.fix or "")
+        advised = re.search(r"`tidegate ([^`]+)`", error.fix or "")
         assert advised is not None, error
         match advised[1].split():
             case ["ledger", "reload", "p"]:
@@ -321,7 +321,7 @@ class Schedule(OnPorts, RuleBasedStateMachine):
             case ["accept", "recreated", "p", "t"]:
                 accepted = accept_recreated(PIPELINE, "t", **self.ports)
                 self.begins = {key: at for key, at in self.begins.items() if key[0] != accepted.recreated["t"]}
-            case ["delete", key]:
+            case ["ledger", "drop", "p", key]:
                 self.store.values.pop(key)
             case _:
                 raise AssertionError(error)

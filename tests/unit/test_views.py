@@ -518,9 +518,9 @@ def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, 
         ({"file_error": "p.yaml: line 3"}, "x", "p.yaml: line 3", "tidegate check"),
         # the command is the one that the fix names, not what else stands in backticks
         ({}, "Failed in plan: `t` lost records. Run `tidegate accept loss p`.", "Failed in plan", "tidegate accept loss p"),
-        ({}, "Failed in load: x.", "Failed in load: x.", "airflow dags trigger p"),
-        ({"paused": True}, "Failed in load: x.", "Failed in load: x. Its DAG is paused.", "airflow dags unpause p"),
-        ({"paused": True}, None, "Its DAG is paused.", "airflow dags unpause p"),
+        ({}, "Failed in load: x.", "Failed in load: x.", "tidegate start p"),
+        ({"paused": True}, "Failed in load: x.", "Failed in load: x. Its DAG is paused.", "tidegate start p"),
+        ({"paused": True}, None, "Its DAG is paused.", "tidegate start p"),
         ({"waiting": "load waits for the pool x"}, None, "load waits for the pool x.", None),
         ({"waiting": "load waits for x"}, "Failed in load: y.", "load waits for x.", None),
         # what is one of several ways, or has to be completed, is not offered alone

@@ -313,5 +313,4 @@ Then restart Airflow once, so that it loads Tidegate's plugin, and run the pipel
 
   tidegate check --project {shlex.quote(str(folder))}
   tidegate doctor --project {shlex.quote(str(folder))}
-  airflow dags unpause {pipeline.name}
-  airflow dags trigger {pipeline.name}"""
+  tidegate start {pipeline.name} --project {shlex.quote(str(folder))}"""

@@ -28,6 +28,7 @@ from tidegate.cli.verify import verify_command
 from tidegate.core.audit.readable import Readable
 from tidegate.core.audit.restore import Restored, offsets_to_reload, restore
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.model.errors import RequestError
 from tidegate.core.model.ranges import ranges_to_json, selection_to_json, total_count
 from tidegate.core.model.times import utc
 from tidegate.core.model.uris import ranges_page
@@ -205,6 +206,26 @@ def _print_reload(this: Pipeline, replay: Ended | None, *, holds: bool) -> None:
             style="yellow",
             markup=False,
         )
+
+
+@ledger.command()
+def drop(
+    pipeline: Name,
+    key: Annotated[str, typer.Argument(help="Airflow Variable of the range, as an error names it", metavar="KEY")],
+    project: Project = HERE,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Remove a saved range of a batch that is not committed: the next run plans the batch anew."""
+    with open_remote(project) as remote:
+        if key not in {saved.key for saved in Ledger(remote.store, pipeline).listing().ranges}:
+            raise RequestError(f"{pipeline} has no saved range {key}", fix="Name the Variable that an error names")
+        refuse_while_running(remote, pipeline, "a range that a run is loading cannot be dropped")
+        remote.store.delete(key)
+    if as_json:
+        print_json({"pipeline": pipeline, "dropped": key})
+    else:
+        out.print(f"dropped {key}", markup=False)
 
 
 @ledger.command("rebuild")

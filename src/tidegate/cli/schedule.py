@@ -1,4 +1,4 @@
-"""The plan of the next run, the lag, and what an operator does to a schedule: accept, announce, rename."""
+"""The plan of the next run, the lag, and what an operator does to a schedule: start, accept, announce, rename."""
 
 from __future__ import annotations
 
@@ -121,6 +121,20 @@ def _print_plan(planned: Planned) -> None:
         out.print(line, style="yellow", markup=False)
     if planned.saved.retired:
         out.print(f"retired: {', '.join(map(str, planned.saved.retired))}", markup=False)
+
+
+@app.command()
+def start(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> None:
+    """Let the runs of a pipeline start (its DAG may be paused), and start one now where none is queued or running."""
+    this = the_pipeline(project, pipeline)
+    with open_remote(project) as remote:
+        remote.api.unpause(this.name)
+        active = remote.active_runs(this.name)
+        run_id = active[0] if active else remote.api.trigger(this.name)
+    if as_json:
+        print_json({"pipeline": this.name, "run_id": run_id, "started": not active})
+    else:
+        out.print(f"run {run_id} {'is under way' if active else 'started'}", markup=False)
 
 
 @app.command()
@@ -325,9 +339,7 @@ def rename_command(
         return
     done = f"{moved} saved values moved" if moved else "it was done before"
     out.print(f"{old} is {new} now ({done}): its next batch is {cursor.seq + 1}", markup=False)
-    out.print(
-        f"Its DAG is a new one, which Airflow creates paused: `airflow dags unpause {new}` starts its schedule", markup=False
-    )
+    out.print(f"Its DAG is a new one, which Airflow creates paused: `tidegate start {new}` starts its schedule", markup=False)
     out.print(
         f"Airflow keeps the runs of {old} until its DAG is deleted; `tidegate check` names the files that still name {old}"
     )

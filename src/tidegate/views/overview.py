@@ -193,15 +193,15 @@ def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
         yield fault, "tidegate check"
     if row.waiting is not None:
         yield f"{row.waiting}.", None
-    unpause = f"airflow dags unpause {name}"
+    start = f"tidegate start {name}"
     if row.failure is not None and row.paused:
-        yield f"{row.failure.why} Its DAG is paused.", unpause
+        yield f"{row.failure.why} Its DAG is paused.", start
     if row.failure is not None:
-        yield row.failure.why, f"airflow dags trigger {name}" if row.run is None else None
+        yield row.failure.why, start if row.run is None else None
     if row.refusal is not None:
         yield row.refusal, f"tidegate plan {name}"
     if row.paused:
-        yield "Its DAG is paused.", unpause
+        yield "Its DAG is paused.", start
     if row.lag is not None and row.lag.open_transaction is not None:
         yield f"{row.lag.open_transaction}.", None
     if row.trouble == "losing":

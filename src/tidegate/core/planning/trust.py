@@ -276,7 +276,7 @@ def pending_range(evidence: Evidence, cursor: Cursor) -> SavedRange | None:
         raise CommitConflict(
             f"{key}: the range of batch {first.load.seq} does not start at the cursor, so records would be skipped or "
             f"read twice: {differs}",
-            fix=f"Run `airflow variables delete {key}`: the next run plans the batch anew",
+            fix=f"Run `tidegate ledger drop {evidence.pipeline.name} {key}`: the next run plans the batch anew",
             key=key,
         )
     return first
@@ -288,7 +288,7 @@ def check_loadable(pipeline: Pipeline, saved: SavedRange, key: str, watermarks: 
     `redo`: its batch is committed. Raises TopicRecreated: a topic was deleted and created again. OffsetsExpired: retention has
     passed the range, or a topic of it is gone.
     """
-    drop = f"Run `airflow variables delete {key}`: the error of the next run names how to start the topic anew"
+    drop = f"Run `tidegate ledger drop {pipeline.name} {key}`: the error of the next run names how to start the topic anew"
     check_same_topics(
         ids_of(saved.load.nonempty, saved.load.topic_ids),
         watermarks.topic_ids,

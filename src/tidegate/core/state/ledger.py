@@ -189,7 +189,7 @@ class Ledger:
         """The saved range at a key."""
         repair = (
             f"Run `tidegate ledger rebuild {self.pipeline}` if its batch was loaded: the table's history restores it. "
-            f"If not, run `airflow variables delete {key}`, and the next run plans it anew"
+            f"If not, run `tidegate ledger drop {self.pipeline} {key}`, and the next run plans it anew"
         )
         saved = self._read("range", key, repair, SavedRange.from_json)
         if not key.startswith(f"{self._prefix}range.{saved.load.seq:010d}.") or not is_of_run(key, saved.load.run_id):

@@ -38,7 +38,7 @@ const PIPELINES: PipelineRow[] = [
   pipeline("many"),
   pipeline("flights"),
   pipeline("forbidden", { interval_s: null, records_per_s: null }),
-  pipeline("empty", { trouble: "paused", says: "Its DAG is paused.", command: "airflow dags unpause empty", paused: true, seq: 0, last: null, records_per_s: null }),
+  pipeline("empty", { trouble: "paused", says: "Its DAG is paused.", command: "tidegate start empty", paused: true, seq: 0, last: null, records_per_s: null }),
 ];
 
 const [BEFORE, AFTER] = ["flights:clean@0c44b1d09a7e", "flights:clean@3f9a0c12b7de"] as const;
