@@ -423,12 +423,16 @@ def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(
     assert ([b["kind"] for b in view["rows"][0]["blocks"]][-1], view["transforms"]) == ("pending", ["v1", "v2"])
 
 
-def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(ask: Ask, world: World) -> None:
-    """The map says whether there is one. What no commit holds does not count."""
+def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(
+    ask: Ask, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is typed where the platform is. The map says whether there is one. What no commit holds does not count."""
     assert [ask(f"api/dags/{of}/map").json()["quarantine"] for of in PIPELINES] == ["lake.shop.bad", None]
     found = ask("api/dags/orders/quarantine").json()["quarantine"]
     assert (found["table"], found["records"], found["left"], found["gone"]) == ("lake.shop.bad", 3, 1, 0)
     assert found["replay"] == "tidegate replay orders --from t:0:3 --until t:0:19"
+    monkeypatch.setenv(reading.TYPED, "docker compose exec x")
+    assert ask("api/dags/orders/quarantine").json()["quarantine"]["replay"] == f"docker compose exec x {found['replay']}"
     (reason,) = found["reasons"]
     assert (reason["reason"], reason["first"], reason["last"], reason["sample"]) == ("not JSON", "t-0 at 3", "t-0 at 18", "<3>")
     assert ask("api/dags/visits/quarantine").json()["quarantine"] is None
@@ -576,15 +580,22 @@ def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overv
             session.execute(delete(ParseImportError))
 
 
-def test_a_pipeline_that_has_saved_something_stays_in_the_list_without_its_file(ask: Ask, overviews: Overviews) -> None:
-    """Airflow deletes an import error of a YAML file within seconds; and a file may be gone. Its map says the same."""
+def test_a_pipeline_that_has_saved_something_stays_in_the_list_without_its_file(
+    ask: Ask, overviews: Overviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow deletes an import error of a YAML file within seconds; and a file may be gone. Its map says the same.
+
+    The command is as it is typed where the platform is.
+    """
+    monkeypatch.setenv(reading.TYPED, "docker compose exec x")
     with create_session() as session:
         session.get_one(DagModel, "orders").is_stale = True
     try:
         orders = overviews()["orders"]
-        assert (orders["trouble"], orders["command"]) == ("file", "tidegate check")
+        assert (orders["trouble"], orders["command"]) == ("file", "docker compose exec x tidegate check")
         assert "`tidegate remove orders`" in orders["says"]
-        assert ask("api/dags/orders/map").json()["row"]["file_error"] == orders["file_error"]
+        row = ask("api/dags/orders/map").json()["row"]
+        assert (row["file_error"], row["command"]) == (orders["file_error"], orders["command"])
     finally:
         with create_session() as session:
             session.get_one(DagModel, "orders").is_stale = False

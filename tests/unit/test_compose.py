@@ -153,6 +153,13 @@ def test_every_setting_of_airflow_is_one_that_airflow_knows() -> None:
     assert set() < {variable.removesuffix("_CMD") for variable, _ in ENVIRONMENT if variable.startswith("AIRFLOW__")} <= known
 
 
+def test_pages_put_before_a_command_what_the_docs_do() -> None:
+    """The service runs tasks, so it reaches what a command asks."""
+    before = SERVICES["airflow-api-server"]["environment"]["TIDEGATE_COMMAND_PREFIX"]
+    assert f"`{before} tidegate plan flights`" in (ROOT / "docs" / "deploy.md").read_text()
+    assert "data" in SERVICES[before.split()[-1]]["networks"]
+
+
 def test_connections_name_services_and_the_ports_they_listen_on() -> None:
     env, server = SERVICES["airflow-scheduler"]["environment"], SERVICES["spark-connect"]["command"]
     kafka, connect, submit = (json.loads(env[f"AIRFLOW_CONN_{name}"]) for name in CONNECTIONS)

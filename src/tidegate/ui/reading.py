@@ -6,6 +6,7 @@ for them. What does not answer is left out of a view and named in its `error`: t
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -54,12 +55,19 @@ GONE = (
 )
 """Of a pipeline that has saved something. Airflow keeps import errors of its files for some seconds of each half minute only:
 it deletes those of files that are no Python."""
+TYPED = "TIDEGATE_COMMAND_PREFIX"
+"""What people type before a command, where `tidegate` runs in a container."""
 Lags = list[PartitionLag]
 
 
 def shown(error: TidegateError | None) -> str | None:
     """An error as pages show it, with its fix."""
     return None if error is None else str(error)
+
+
+def typed(command: str | None) -> str | None:
+    """A command as whoever looks at a page types it."""
+    return None if command is None else f"{os.environ.get(TYPED, '')} {command}".lstrip()
 
 
 class Frame(NamedTuple):
@@ -107,7 +115,7 @@ class PageSource:
             self._pipeline(found, states[name], runs(name), lags.get(name), file_errors.get(name)) for name, found in of.items()
         ]
         others = ((name, why) for name, why in file_errors.items() if name not in of)
-        return by_trouble([*rows, *(pipeline_row(Cursor(pipeline=name, seq=0), file_error=why) for name, why in others)])
+        return by_trouble([*rows, *(_row(Cursor(pipeline=name, seq=0), file_error=why) for name, why in others)])
 
     def _pipeline(
         self,
@@ -127,7 +135,7 @@ class PageSource:
             behind["refusal"] = behind["lag_error"]
         if lag is not None and lag.value is not None:
             behind |= {"lag": aged(total_lag(lag.value), (now_ms() - lag.at_ms) / 1000), "lag_at_ms": lag.at_ms}
-        return pipeline_row(
+        return _row(
             state.cursor,
             ran,
             state.pending,  # what of this cannot be read is among the faults below
@@ -320,7 +328,8 @@ class PageSource:
         committed = {} if cursor is None else cursor.at.offsets
         read = partial(view_quarantine, of.pipeline, of.table, table, sink, held, reasons=REASONS, most=MOST_REJECTED)
         found = self._quarantines.get((of.pipeline, of.connection, table), lambda: read(committed=committed))
-        return QuarantineAnswer(quarantine=found.value, **_heard(found) | {"at_ms": found.at_ms})
+        view = found.value and replace(found.value, replay=typed(found.value.replay))
+        return QuarantineAnswer(quarantine=view, **_heard(found) | {"at_ms": found.at_ms})
 
     def _log(self, of: Declared, cursor: Cursor) -> Answer[Watermarks]:
         topics = sorted({tp.topic for tp in cursor.at.offsets})
@@ -342,6 +351,11 @@ class PageSource:
 
 def _state(pipeline: str) -> Readable:
     return Readable(Ledger(DatabaseStore(), pipeline))
+
+
+def _row(*read: Any, **known: Any) -> PipelineRow:
+    row = pipeline_row(*read, **known)
+    return replace(row, command=typed(row.command))
 
 
 def _batch(
