@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -102,6 +104,65 @@ def test_an_alert_asks_for_metrics_that_are_sent(rule: dict[str, Any]) -> None:
 def test_each_alert_is_explained() -> None:
     explained = re.findall(r"^\| `(Tidegate\w+)` \|", (DOCS / "alerts.md").read_text(), re.MULTILINE)
     assert explained == [rule["alert"] for rule in RULES]
+
+
+ONCE, LONG_RUNS = "{} _x99", {"late": "70x99", "once": "50 70x98"}
+ALERTING: dict[str, tuple[dict[str, dict[str, str]], dict[str, list[str]]]] = {
+    # what each pipeline sends, a value a minute (`_` is none, as between runs), and whom the alert names when
+    "TidegateRetention": (
+        {
+            "lag_retention_left_s": {"loses": ONCE.format(20_000), "read": ONCE.format(20_000), "early": ONCE.format(30_000)},
+            "lag_records": {"loses": ONCE.format(5), "read": ONCE.format(0), "early": ONCE.format(5)},
+        },
+        {"30m": ["loses"], "70m": []},
+    ),
+    "TidegateStopped": (
+        {"pipeline_stopped": {"failed": ONCE.format(1), "mended": "1x9 0x90"}},
+        {"14m": [], "16m": ["failed"], "90m": ["failed"]},
+    ),
+    "TidegateLate": ({"batch_run_s": LONG_RUNS, "batch_interval_s": dict.fromkeys(LONG_RUNS, "60x99")}, {"30m": ["late"]}),
+    "TidegateSilent": (
+        {
+            "pipeline_succeeded": {"silent": ONCE.format(0), "runs": "0+60x99"},
+            "batch_interval_s": dict.fromkeys(("silent", "runs"), ONCE.format(600)),
+        },
+        {"30m": [], "31m": ["silent"]},
+    ),
+    "TidegateTriggerSilent": (
+        {"trigger_polled": {"silent": ONCE.format(0), "polls": "0+60x99"}},
+        {"10m": [], "11m": ["silent"]},
+    ),
+}
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="there is no promtool, of Prometheus")
+def test_prometheus_takes_rules_and_queries_and_each_alert_names_whom_it_is_for(tmp_path: Path) -> None:
+    def alert(rule: dict[str, Any], pipeline: str) -> dict[str, Any]:
+        text = json.dumps(rule["annotations"]).replace("{{ $labels.pipeline }}", pipeline)
+        said = json.loads(text.replace("{{ $value | humanizeDuration }}", "5h 33m 20s"))
+        return {"exp_labels": {"pipeline": pipeline, **rule["labels"]}, "exp_annotations": said}
+
+    tests = []
+    for rule in RULES:
+        sent, named = ALERTING[rule["alert"]]
+        series = [
+            {"series": f'tidegate_{name}{{pipeline="{pipeline}"}}', "values": values}
+            for name, by_pipeline in sent.items()
+            for pipeline, values in by_pipeline.items()
+        ]
+        expected = [
+            {"eval_time": at, "alertname": rule["alert"], "exp_alerts": [alert(rule, pipeline) for pipeline in pipelines]}
+            for at, pipelines in named.items()
+        ]
+        tests.append({"interval": "1m", "input_series": series, "alert_rule_test": expected})
+    rules, panels, made = DOCS / "alerts.yaml", tmp_path / "panels.yaml", tmp_path / "test.yaml"
+    made.write_text(json.dumps({"rule_files": [str(rules)], "tests": tests}))
+    queries = [target["expr"] for panel in generate.dashboard()["panels"] for target in panel["targets"]]
+    as_rules = [{"record": f"p:{n}", "expr": query.replace("$__rate_interval", "5m")} for n, query in enumerate(queries)]
+    panels.write_text(json.dumps({"groups": [{"name": "panels", "rules": as_rules}]}))
+    for words in (["check", "rules", "--lint=all", "--lint-fatal", str(rules), str(panels)], ["test", "rules", str(made)]):
+        done = subprocess.run(["promtool", *words], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("metric", METRICS.values(), ids=list(METRICS))
