@@ -492,13 +492,15 @@ LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_le
         ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": None}, "losing"),
         ({"lag": replace(LAG, retention_left_s=3600.0), "interval_s": None}, None),
         ({"file_error": "not valid YAML"}, "file"),
+        ({"waiting": "load waits for x", "interval_s": 1.0}, "waiting"),
         ({"refusal": "the topic is gone"}, "stopped"),
     ],
 )
 def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, Any], trouble: str | None) -> None:
     """Records are lost soon within two intervals or an hour, whichever is longer, and where nothing reads them, within a day.
 
-    A run is late that is longer than its interval, where runs start at fixed times.
+    A run waits for a server, a slot of a pool, or its next try. One is late that is longer than its interval, where runs
+    start at fixed times.
     """
     row = seen(ledger, **known)
     assert (row.trouble, row.loses_in_s is not None) == (trouble, trouble == "losing")

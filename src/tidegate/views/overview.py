@@ -21,10 +21,10 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
 
-Trouble = Literal["losing", "unreadable", "file", "stopped", "late", "paused"]
+Trouble = Literal["losing", "unreadable", "file", "stopped", "waiting", "late", "paused"]
 """Retention deletes unread records soon; saved state cannot be read; its file cannot be read; the newest run that ended has
-failed, or the next one will; the last batch took longer than the interval; its DAG is paused."""
-WORST_FIRST: tuple[Trouble | None, ...] = ("losing", "unreadable", "file", "stopped", "late", None, "paused")
+failed, or the next one will; its run waits; the last batch took longer than the interval; its DAG is paused."""
+WORST_FIRST: tuple[Trouble | None, ...] = ("losing", "unreadable", "file", "stopped", "waiting", "late", None, "paused")
 SOON_S = 3600.0
 """Time left until retention deletes unread records that is too short, where two intervals are not longer."""
 NOBODY_READS_S = 86_400.0
@@ -168,6 +168,7 @@ def _trouble(row: PipelineRow) -> Trouble | None:
         "unreadable": bool(row.faults),
         "file": row.file_error is not None,
         "stopped": row.failure is not None or row.refusal is not None,
+        "waiting": row.waiting is not None,
         "paused": row.paused,
         "late": late,
     }

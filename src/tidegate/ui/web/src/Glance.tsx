@@ -10,6 +10,7 @@ export const STATES = {
   unreadable: ["bad", "state unreadable"],
   file: ["bad", "no valid file"],
   stopped: ["bad", "stopped"],
+  waiting: ["warn", "waiting"],
   late: ["warn", "late"],
   ok: ["", "ok"],
   paused: ["", "paused"],
@@ -18,12 +19,15 @@ export type State = keyof typeof STATES;
 
 export const stateOf = (row: PipelineRow): State => row.trouble ?? "ok";
 
+/** Whether something is to be mended before the command helps, which the sentence says. */
+const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.file_error) !== null && !of.says.includes("`tidegate ");
+
 /** The state of a pipeline, what is so in one sentence of at most `longest` characters, and the command that goes on. */
 export function Glance({ of, now, longest = Infinity }: { of: PipelineRow; now: number; longest?: number }) {
   return (
     <>
-      <Chip of={of} now={now} /> {of.says !== "" && <span>{withCode(of.says.length > longest ? `${of.says.slice(0, longest)}…` : of.says)}</span>}
-      {of.command !== null && <Command line={of.command} />}
+      <Chip of={of} now={now} /> {of.says !== "" && <span>{withCode(of.says.length > longest ? `${of.says.slice(0, longest).replace(/\s\S*$/, "")}…` : of.says)}</span>}
+      {of.command !== null && <Command line={of.command} later={isLater(of)} />}
     </>
   );
 }
@@ -45,10 +49,11 @@ function Chip({ of, now }: { of: PipelineRow; now: number }) {
 }
 
 /** A command that goes on, to be copied. */
-function Command({ line }: { line: string }) {
+function Command({ line, later }: { line: string; later: boolean }) {
   const [copied, setCopied] = useState(false);
   return (
     <div className="command">
+      {later && <span className="muted">then</span>}
       <code>{line}</code>
       {/* browsers lend the clipboard to pages of https and of this machine alone */}
       {globalThis.isSecureContext && (

@@ -10,7 +10,7 @@ import { EVERY_S, useAnswer, useNow } from "./useAnswer";
 
 const COLUMNS = ["Pipeline", "State", "Lag", "Retention left", "Details"] as const;
 /** Characters of a sentence; the whole of it is among the details. */
-const LONGEST = 240;
+const LONGEST = 320;
 
 /** All pipelines that the user may see, those that need attention first. */
 export function Pipelines() {

@@ -300,7 +300,7 @@ export interface PipelineRow {
   failure: Failure | null;
   run: ActiveRun | null;
   /** What needs attention most. */
-  trouble: "losing" | "unreadable" | "file" | "stopped" | "late" | "paused" | null;
+  trouble: "losing" | "unreadable" | "file" | "stopped" | "waiting" | "late" | "paused" | null;
   /** Seconds until retention deletes records that no run will have read by then. */
   loses_in_s: number | null;
   /** What is so, in one sentence; the whole of an error is there too. */
