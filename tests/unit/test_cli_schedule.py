@@ -162,6 +162,7 @@ def is_gone(remote: FakeRemote) -> None:
 
 SAVED: World = lambda remote: remote.save(2, 10, 20)  # noqa: E731 - as the next ones
 PENDING = range_key("p", 2, "run2")
+COMMITTED = range_key("p", 1, "run1")
 ACTIVE: World = lambda remote: remote.active.append("scheduled__1")  # noqa: E731
 AT_END: World = lambda remote: remote.log.latest.update({P0: 10})  # noqa: E731 - rows of the tables
 HELD_BACK: World = lambda remote: remote.log.stable.update({P0: 27})  # noqa: E731
@@ -254,6 +255,7 @@ def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: Wo
         ("ledger rebuild p", ACTIVE, RequestError, "is running (scheduled__1)"),
         (f"ledger drop p {PENDING}", in_turn(SAVED, ACTIVE), RequestError, "is running (scheduled__1)"),
         ("ledger drop p tidegate.p.cursor", AS_IT_IS, RequestError, "has no saved range tidegate.p.cursor"),
+        (f"ledger drop p {COMMITTED}", AS_IT_IS, RequestError, "is the range of a batch that is committed"),
         ("ledger reload p", DELETED, RequestError, "cannot be loaded again (t-0 [0, 2))"),
         ("ledger reload p --accept-loss", in_turn(DELETED, NEW_TOPIC), RequestError, "`tidegate accept table p`"),
         ("ledger reload p", is_gone, RequestError, "names none of the offsets that it held"),

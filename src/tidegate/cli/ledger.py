@@ -218,9 +218,15 @@ def drop(
 ) -> None:
     """Remove a saved range of a batch that is not committed: the next run plans the batch anew."""
     with open_remote(project) as remote:
-        if key not in {saved.key for saved in Ledger(remote.store, pipeline).listing().ranges}:
-            raise RequestError(f"{pipeline} has no saved range {key}", fix="Name the Variable that an error names")
         refuse_while_running(remote, pipeline, "a range that a run is loading cannot be dropped")
+        saved = Ledger(remote.store, pipeline)
+        listing = saved.listing()
+        found = next((each for each in listing.ranges if each.key == key), None)
+        if found is None:
+            raise RequestError(f"{pipeline} has no saved range {key}", fix="Name the Variable that an error names")
+        if listing.has_cursor and found.seq <= saved.cursor().seq:
+            again = f"If it cannot be read, `tidegate ledger rebuild {pipeline}` restores it"
+            raise RequestError(f"{key} is the range of a batch that is committed", fix=again)
         remote.store.delete(key)
     if as_json:
         print_json({"pipeline": pipeline, "dropped": key})
