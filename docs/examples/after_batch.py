@@ -13,7 +13,8 @@ from typing import Any
 from airflow.providers.standard.operators.bash import BashOperator
 from airflow.sdk import Asset, dag, task
 
-PAYMENTS = Asset("lake.shop.payments")
+PIPELINE, TABLE = "payments", "lake.shop.payments"
+PAYMENTS = Asset(TABLE)
 
 
 @task
@@ -27,7 +28,7 @@ def changed(**context: Any) -> str:
     keys = [event.extra.get("key") for event in context["triggering_asset_events"].get(PAYMENTS, ())]
     if not keys or None in keys:
         return "true"
-    ledger = Ledger(VariableStore(), "payments")
+    ledger = Ledger(VariableStore(), PIPELINE)
     rows = [
         f"(_kafka_topic = '{r.topic}' AND _kafka_partition = {r.partition}"
         f" AND _kafka_offset >= {r.from_offset} AND _kafka_offset < {r.until_offset})"
@@ -40,7 +41,7 @@ def changed(**context: Any) -> str:
 @task.pyspark(conn_id="spark_connect_default")
 def count(rows: Any, spark: Any = None) -> dict[str, int]:
     """The payments of each hour among these rows."""
-    sql = f"SELECT CAST(date_trunc('hour', _timestamp) AS STRING), count(*) FROM lake.shop.payments WHERE {rows} GROUP BY 1"  # noqa: S608 - numbers, and a topic's name
+    sql = f"SELECT CAST(date_trunc('hour', _timestamp) AS STRING), count(*) FROM {TABLE} WHERE {rows} GROUP BY 1"  # noqa: S608 - numbers, and a topic's name
     return dict(spark.sql(sql).collect())
 
 

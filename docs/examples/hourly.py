@@ -12,6 +12,8 @@ from typing import Any
 
 from airflow.sdk import Asset, PartitionedAssetTimetable, dag, task
 
+PIPELINE, CATALOG, TABLE = "payments", "lake", "shop.payments"
+
 
 @task
 def count(**context: Any) -> dict[str, Any]:
@@ -21,8 +23,8 @@ def count(**context: Any) -> dict[str, Any]:
     begin = datetime.fromisoformat(context["dag_run"].partition_key).replace(tzinfo=UTC)
     until = begin + timedelta(hours=1)
     rows = (
-        load_catalog("lake")
-        .load_table("shop.payments")
+        load_catalog(CATALOG)
+        .load_table(TABLE)
         .scan(
             row_filter=f"_timestamp >= '{begin.isoformat()}' AND _timestamp < '{until.isoformat()}'",
             selected_fields=("_timestamp",),
@@ -31,7 +33,7 @@ def count(**context: Any) -> dict[str, Any]:
     return {"hour": begin.isoformat(), "payments": len(rows.to_arrow())}
 
 
-@dag(schedule=PartitionedAssetTimetable(assets=Asset("tidegate/payments/hours")), max_active_runs=4)
+@dag(schedule=PartitionedAssetTimetable(assets=Asset(f"tidegate/{PIPELINE}/hours")), max_active_runs=4)
 def payments_hourly() -> None:
     """One run for each announced hour."""
     count()

@@ -1,9 +1,9 @@
 """Mails where what was in the topic `payments` at some time is not in its table a quarter of an hour later.
 
-It goes with any pipeline, however its runs start: put its name, its topic and its Kafka connection in place of these, and
-this file beside your other DAGs. The mail also comes where the pipeline is paused or fails, or where this DAG cannot tell;
-once, since the next run starts when the pipeline has caught up. It goes through the connection `smtp_default`; any other
-notifier that can be awaited does as well.
+It goes with any pipeline, however its runs start: put its name, one of its topics and its Kafka connection in place of these,
+and this file beside your other DAGs. Partitions that the pipeline does not read are left out. The mail also comes where the
+pipeline is paused or fails, or where this DAG cannot tell; once, since the next run starts when the pipeline has caught up. It
+goes through the connection `smtp_default`; any other notifier that can be awaited does as well.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def committed(until: Any) -> bool:
     from tidegate import Ledger, TopicPartition, VariableStore  # noqa: PLC0415
 
     offsets = Ledger(VariableStore(), PIPELINE).cursor().at.offsets
-    return all(offsets.get(TopicPartition(TOPIC, int(p)), 0) >= end for p, end in until.items())
+    return all(offsets.get(TopicPartition(TOPIC, int(p)), end) >= end for p, end in until.items())
 
 
 @dag(

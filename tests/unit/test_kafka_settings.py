@@ -233,6 +233,8 @@ EXTRA = json.dumps({"bootstrap.servers": "here:9092", "sasl.password": "HIDDEN",
         ("s3.secret-access-key=HIDDEN s3.region=eu", "s3.secret-access-key=*** s3.region=eu"),
         ('Invalid value "HIDDEN" for configuration property "ssl.key.password"', 'property "ssl.key.password"'),
         ("sasl_ssl://here:9093/bootstrap: ssl.key.password = HIDDEN is wrong", "ssl.key.password = *** is wrong"),
+        ('{"password": 8210}', '{"password": ***'),
+        ('expected a name without "token": Airflow masks it', 'without "token": Airflow masks it'),
         (
             "Write HOST:PORT alone, and the login into sasl.username and sasl.password",
             "the login into sasl.username and sasl.password",

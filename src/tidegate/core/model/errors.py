@@ -63,7 +63,7 @@ USER_INFO = re.compile(r"(?<=://)[^\s/]+@")
 NAMED_SECRET = re.compile(
     r"""(?isx) (
         (?: passw(?:or)?d | passphrase | secret | token | credential | signature | (?:api|access|private)[._-]?key ) [\w.-]*
-        (?: \s*=\s* | \\*["']\s*[:=]\s* )
+        (?: \s*=\s* | \\*["']\s*[:=]\s* (?=\\*["'\d]) )
     ) (?: (\\*["']) (?:(?!(?<!\\)\2).)* | [^\s&"'`]+ )"""
 )
 """What is stated by a name as in a query, in options, in JAAS and in JSON, which may be in another text and so escaped."""
