@@ -40,7 +40,7 @@ def settings() -> str:
         "# Settings of a pipeline file",
         "",
         "Made from `src/tidegate/core/config` by `make docs`. `tidegate check` validates files, and warns of settings without",
-        "effect; editors validate by `dags/pipelines/pipeline.schema.json`. A file has one of `source.topics`,",
+        "effect; editors validate by what `tidegate check --schema` prints. A file has one of `source.topics`,",
         "`source.pattern` and `source.assign`. A duration is a number of seconds, or a text such as 30s, 15m, 2h or 5d. `{}`",
         "is a section with its defaults.",
         "",

@@ -239,7 +239,7 @@ def test_check_covers_receivers_beside_the_pipelines(project: Path) -> None:
     (folder / "posts.yaml").write_text("kind: http\ntopic: orders\nlisten: {port: 8080}\n")
     valid, unchecked = checked(project, 0).splitlines()
     assert valid == "valid  posts: http://127.0.0.1:8080 -> topic orders"
-    assert unchecked.startswith("pools and tables were not checked: no Airflow is known")
+    assert unchecked.startswith("pools, tables and columns were not checked: no Airflow is known")
     (folder / "lines.yaml").write_text("kind: tcp_server\ntopic: orders\nlisten: {port: 0}\n")
     (folder / "log.yml").touch()
     checks = {check["receiver"]: check for check in json.loads(checked(project, 1, "--json"))}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from tidegate.airflow.remote.api import AirflowApi
     from tidegate.airflow.remote.schedule import Remote
 
+UNCHECKED = "pools, tables and columns were not checked"
 app = typer.Typer()
 
 
@@ -284,7 +285,7 @@ def _is_ready(project: Path) -> bool:
     from tidegate.airflow.remote.client import URL  # noqa: PLC0415
 
     if URL not in os.environ and not platform_of(project).is_up:
-        err.print(f"pools and tables were not checked: no Airflow is known; set {URL}, or run `tidegate up`", style="dim")
+        err.print(f"{UNCHECKED}: no Airflow is known; set {URL}, or run `tidegate up`", style="dim")
         return True
     try:
         with open_remote(project) as remote:
@@ -296,5 +297,5 @@ def _is_ready(project: Path) -> bool:
             ]
             return all(ready)
     except PlatformError as error:
-        err.print(f"pools and tables were not checked: {error}", style="yellow", markup=False)
+        err.print(f"{UNCHECKED}: {error}", style="yellow", markup=False)
         return True
