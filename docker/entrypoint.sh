@@ -6,7 +6,11 @@ set -eu
 : "${SECRETS:=/run/secrets}"
 
 pgpass() { # database; its owner has the same name
-  [ ! -r "$SECRETS/$1_db_password" ] || printf '*:*:%s:%s:%s\n' "$1" "$1" "$(sed 's/[\\:]/\\&/g' "$SECRETS/$1_db_password")"
+  [ -r "$SECRETS/$1_db_password" ] || return 0
+  case $(cat "$SECRETS/$1_db_password") in
+    *[:\\]* | *[[:space:]]) echo "$1_db_password: clients read ':', '\\' and a space at the end in different ways; take another" >&2; exit 1 ;;
+  esac
+  printf '*:*:%s:%s:%s\n' "$1" "$1" "$(cat "$SECRETS/$1_db_password")"
 }
 
 before=$(umask)

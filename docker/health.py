@@ -3,6 +3,7 @@
 health.py http URL                   anything answers with 200
 health.py job TYPE                   the job of Airflow that this container runs has had a heartbeat lately, since it started:
                                      SchedulerJob, DagProcessorJob or TriggererJob
+health.py spark-master URL           the master leads, by its JSON: one that cannot read what it has saved answers, and does not
 health.py spark-connect PORT MASTER  a gRPC server answers on the port of this container, and the Spark master, by the URL of
                                      its JSON, has its application
 """
@@ -51,6 +52,11 @@ def job(kind: str) -> bool:
         raise OSError(str(error).strip()) from error
 
 
+def spark_master(url: str) -> bool:
+    """Whether workers and applications can register."""
+    return bool(json.loads(read(url))["status"] == "ALIVE")
+
+
 def spark_connect(port: str, master: str) -> bool:
     """Whether the Connect server answers, without a session, and can get executors."""
     from tidegate_local.spark_connect import is_healthy  # noqa: PLC0415 - as above
@@ -59,7 +65,12 @@ def spark_connect(port: str, master: str) -> bool:
     return is_healthy(int(port)) and any(each["name"] == "tidegate-connect" for each in applications)
 
 
-CHECKS: dict[str, Callable[..., bool]] = {"http": http, "job": job, "spark-connect": spark_connect}
+CHECKS: dict[str, Callable[..., bool]] = {
+    "http": http,
+    "job": job,
+    "spark-master": spark_master,
+    "spark-connect": spark_connect,
+}
 
 if __name__ == "__main__":
     name, *arguments = sys.argv[1:]

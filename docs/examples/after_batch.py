@@ -23,7 +23,7 @@ def changed(**context: Any) -> str:
 
     All rows after a replay, which may have removed some, and in a run that somebody has triggered.
     """
-    from tidegate import Ledger, VariableStore  # noqa: PLC0415 - not while Airflow reads the file
+    from tidegate import Ledger, VariableStore, merged  # noqa: PLC0415 - not while Airflow reads the file
 
     keys = [event.extra.get("key") for event in context["triggering_asset_events"].get(PAYMENTS, ())]
     if not keys or None in keys:
@@ -32,8 +32,8 @@ def changed(**context: Any) -> str:
     rows = [
         f"(_kafka_topic = '{r.topic}' AND _kafka_partition = {r.partition}"
         f" AND _kafka_offset >= {r.from_offset} AND _kafka_offset < {r.until_offset})"
-        for key in keys
-        for r in ledger.saved_range(key).load.nonempty
+        # batches follow each other, so one range of each partition is left of them
+        for r in merged(r for key in keys for r in ledger.saved_range(key).load.nonempty)
     ]
     return " OR ".join(rows) or "false"
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from tidegate.airflow.store import VariableStore
     from tidegate.core.config.pipeline import Pipeline
     from tidegate.core.model.errors import TidegateError
-    from tidegate.core.model.ranges import OffsetRange, TopicPartition
+    from tidegate.core.model.ranges import OffsetRange, TopicPartition, merged
     from tidegate.core.model.splitting import split_ranges
     from tidegate.core.rates import BatchTiming, PidRateEstimator, max_messages_per_partition, share_limit
     from tidegate.core.rates.policies import make_rate_policy
@@ -51,6 +51,7 @@ __all__ = [
     "header",
     "make_rate_policy",
     "max_messages_per_partition",
+    "merged",
     "parse_json",
     "reject",
     "reschedule_receiver",
@@ -82,6 +83,7 @@ _MODULES = {
     "header": "tidegate.formats.columns",
     "make_rate_policy": "tidegate.core.rates.policies",
     "max_messages_per_partition": "tidegate.core.rates",
+    "merged": "tidegate.core.model.ranges",
     "parse_json": "tidegate.formats.json",
     "reject": "tidegate.formats.columns",
     "reschedule_receiver": "tidegate_receivers.rules.placement",

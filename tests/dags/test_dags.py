@@ -25,6 +25,7 @@ from airflow.dag_processing.processor import _serialize_dags
 from airflow.models.dagrun import DagRun
 from airflow.sdk import RetryAction
 from airflow.sdk.definitions.param import process_params
+from airflow.sdk.exceptions import AirflowTaskTimeout
 from airflow.serialization.serialized_objects import DagSerialization
 from airflow.task.priority_strategy import validate_and_load_priority_weight_strategy
 from airflow.utils.types import DagRunType
@@ -438,9 +439,10 @@ def test_tries_since_a_clearing_are_told_from_those_before(try_number: int, max_
         (BrokerUnavailable("away"), 30, RetryAction.RETRY, 600),
         (TopicNotFound("gone"), 1, RetryAction.FAIL, None),
         (ValueError("?"), 1, RetryAction.DEFAULT, None),
+        (AirflowTaskTimeout(), 1, RetryAction.FAIL, None),
     ],
 )
-def test_retries_follow_the_error(error: Exception, tries: int, action: RetryAction, delay_s: int | None) -> None:
+def test_retries_follow_the_error(error: BaseException, tries: int, action: RetryAction, delay_s: int | None) -> None:
     """What can heal is tried again, ever later; what cannot fails at once; the rest is Airflow's."""
     found = RetryWhatCanHeal(10).evaluate(error, tries, 50)
     assert (found.action, found.retry_delay) == (action, delay_s and timedelta(seconds=delay_s))

@@ -263,8 +263,8 @@ def test_a_gate_fails_with_its_replay(dags: dict[str, Any], replays: Replays) ->
 def test_what_was_in_the_topic_is_watched_until_the_cursor_has_passed_it(
     dags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partition that the cursor does not know counts from its beginning; an empty one is read."""
-    latest, given = {0: 7, 1: 5, 2: 0}, {}
+    """Partitions that the cursor does not know count from their beginning. What was read beyond the end is never passed."""
+    latest, given = {0: 8, 1: 5, 2: 0}, {}
     topics = {"payments": SimpleNamespace(partitions=latest)}
 
     def consumer(config: dict[str, str]) -> SimpleNamespace:
@@ -280,11 +280,14 @@ def test_what_was_in_the_topic_is_watched_until_the_cursor_has_passed_it(
     with monkeypatch.context() as patch:
         patch.setattr("tidegate.airflow.store.VariableStore", DatabaseStore)
         passed = dags["payments_watch_lag"].get_task("committed").python_callable
-        assert [passed(until) for until in ({"0": 8, "2": 0}, {"0": 9, "1": 5}, {"1": 5, "2": 1})] == [True, False, True]
+        assert [passed(until) for until in ({"0": 8, "2": 0}, {"0": 9, "1": 5}, {"2": 1})] == [True, False, False]
+        latest[0] = 2  # the topic was created again
+        assert dags["payments_watch_lag"].get_task("ends").python_callable() == {"0": 9, "1": 5, "2": 0}
+        latest[0] = 8
     monkeypatch.setattr(dags["payments_watch_lag"], "deadline", None)  # with one, `test` fails when a run ends
     run = dags["payments_watch_lag"].test()
     assert states(run) == {"ends": "success", "committed": "success"}
-    assert handed_on(run, "ends") == {"0": 7, "1": 5, "2": 0}
+    assert handed_on(run, "ends") == {"0": 8, "1": 5, "2": 0}
     assert given["bootstrap.servers"] == "b:1"
 
 

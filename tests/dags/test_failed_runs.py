@@ -139,7 +139,9 @@ def test_the_example_of_the_docs_is_a_dag_file(tmp_path: Path) -> None:
     assert (bag.import_errors, bag.dags["a"].has_on_failure_callback) == ({}, True)
 
 
-@pytest.mark.parametrize("told", ["notify.mail", [None]])
+@pytest.mark.parametrize("told", ["notify.mail", [None], Mail])
 def test_what_cannot_be_called_is_refused(tmp_path: Path, told: Any) -> None:
+    """Nor can a notifier's class, which would be made anew and tell nobody. None is nobody to tell."""
+    assert build_dags(tmp_path, spark_jobs=tmp_path, on_failure=None) == {}
     with pytest.raises(ConfigError, match=r"on_failure .* cannot be called"):
         build_dags(tmp_path, spark_jobs=tmp_path, on_failure=told)

@@ -48,7 +48,7 @@ from tidegate.airflow.dags import pipeline_dag, replay_dag
 from tidegate.airflow.declared import MARK, PageLink
 from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.config.pipeline import Pipeline, Quarantine, Sink, Source
-from tidegate.core.model.errors import BrokerUnavailable, SinkUnavailable, TopicNotFound
+from tidegate.core.model.errors import BrokerUnavailable, KafkaError, SinkUnavailable, TopicNotFound
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger, cursor_from
@@ -392,11 +392,14 @@ def test_what_is_away_is_named_and_the_rest_is_shown(
 
 
 def test_what_brokers_will_refuse_stops_a_pipeline_before_its_next_run(
-    overviews: Overviews, world: World, monkeypatch: pytest.MonkeyPatch
+    overviews: Overviews, mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A topic that is gone, for example; not a broker that may be back by then."""
-    gone = TopicNotFound("there is no topic t", fix="Create it")
+    """A topic that is gone, for example; not a broker that may be back by then, nor a file that this server alone lacks."""
+    gone, away = TopicNotFound("there is no topic t", fix="Create it"), KafkaError("cannot read ca.pem")
+    monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=away))
+    assert overviews()["orders"]["refusal"] is None
     monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=gone))
+    mounted.state.source = reading.PageSource()
     orders = overviews()["orders"]
     assert (orders["trouble"], orders["refusal"]) == ("stopped", str(gone))
 

@@ -21,6 +21,7 @@ from tests.unit.world import in_turn
 from tidegate.cli import check, commands, ledger, schedule, shared, verify
 from tidegate.cli.replay import Ended
 from tidegate.core.config.pipeline import Backpressure, Limits, Pipeline, Sink, Source
+from tidegate.core.config.values import StartGroup
 from tidegate.core.model.errors import KafkaError, RequestError, SinkUnavailable, StateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
@@ -176,6 +177,8 @@ ACCEPTED = in_turn(BY_BATCH, lambda remote: remote.ledger.save_cursor(BEGAN_AT_1
 LATE = table(receipt(2, 10, 20, beside=Position(offsets={}, topic_ids={}, starts={P0: 10})))
 EXPIRED = receipt(2, 10, 20, beside=Position(offsets={}, topic_ids={}, starts={P0: 3}))
 ENDS = Position(offsets={}, topic_ids={})
+LATEST = policy(source=Source(("t", "q"), start="latest"))
+GROUP = policy(source=Source(("t", "q"), start=StartGroup("g")))
 LACKS = in_turn(table(receipt(1, 0, 10), receipt(3, 25, 30, beside=ENDS)), lambda remote: remote.save(2, 10, 25))
 JUMPS = table(receipt(1, 0, 10), receipt(2, 10, 20), receipt(4, 25, 30, beside=ENDS))
 AS_IT_IS: World = in_turn()
@@ -217,6 +220,7 @@ MANY = "lake.a.b needs maintenance: it has 2,000 data files"
         ("ledger rebuild p --dry-run", LATE, 1, {"written": False}),
         ("ledger rebuild p", table(EXPIRED, kept=(receipt(1, 3, 10),), expired=True), 0, {"cursor.starts.t.0": 3}),
         ("ledger rebuild p --accept-gaps", LACKS, 0, {"cursor.starts.t.0": 30}),
+        ("ledger rebuild p --accept-gaps", in_turn(table(receipt(1, 0, 10)), LATEST), 0, {"cursor.seq": 1}),
         (f"ledger drop p {PENDING}", SAVED, 0, {"dropped": PENDING}),
         ("ledger reload p", AS_IT_IS, 0, {"missing": None}),
         ("ledger reload p --dry-run", LOST, 1, {"missing.ranges": {"t": {"0": [[0, 10]]}}}),
@@ -252,6 +256,8 @@ def test_a_command_tells_what_it_found(remote: FakeRemote, words: str, world: Wo
         ("ledger rebuild p", table(EXPIRED, expired=True), StateError, "before the rebuilt cursor of p: t-0 [3, 10)"),
         ("ledger rebuild p", LACKS, StateError, "before the rebuilt cursor of p: t-0 [10, 25)"),
         ("ledger rebuild p", JUMPS, StateError, "before the rebuilt cursor of p: t-0 [20, 25)"),
+        ("ledger rebuild p", in_turn(table(receipt(1, 0, 10)), LATEST), StateError, "names q, and by `source.start` of p it"),
+        ("ledger rebuild p", in_turn(table(receipt(1, 0, 10)), GROUP), StateError, "names q, and by `source.start` of p it"),
         ("ledger rebuild p", ACTIVE, RequestError, "is running (scheduled__1)"),
         (f"ledger drop p {PENDING}", in_turn(SAVED, ACTIVE), RequestError, "is running (scheduled__1)"),
         ("ledger drop p tidegate.p.cursor", AS_IT_IS, RequestError, "has no saved range tidegate.p.cursor"),

@@ -223,7 +223,8 @@ def test_no_secret_stands_in_a_file() -> None:
 def test_the_example_names_every_variable_once_and_holds_no_secret() -> None:
     """What the Compose file asks for is in `.env.example`: secrets empty, the rest as a comment with its default."""
     images = {name for name in DEFAULTS if name.endswith("_IMAGE")}  # pinned in one place only
-    assert set(re.findall(r"(?m)^# ([A-Z_]+)=(\S+)$", EXAMPLE)) == {(k, v) for k, v in DEFAULTS.items() if k not in images}
+    elsewhere = images | {"NO_PROXY"}
+    assert set(re.findall(r"(?m)^# ([A-Z_]+)=(\S+)$", EXAMPLE)) == {(k, v) for k, v in DEFAULTS.items() if k not in elsewhere}
     assert images <= set(re.findall(r"[A-Z_]+_IMAGE", EXAMPLE))
     assert not re.search(r"(?m)^[A-Z_]+=.", EXAMPLE)
 
@@ -246,14 +247,14 @@ def test_new_secrets_are_random_and_private_and_never_replace_old_ones(tmp_path:
 
 
 def test_secrets_become_what_programs_look_into_and_are_private(tmp_path: Path) -> None:
-    """The entry point, run for real: what `~/.pgpass` needs escaped is escaped."""
+    """The entry point, run for real. What clients of `~/.pgpass` read in different ways is refused."""
     env = {
         "PGPASSFILE": str(tmp_path / ".pgpass"),
         "AIRFLOW_HOME": str(tmp_path),
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "SECRETS": str(tmp_path / "secrets"),
     }
-    secrets = {"airflow_db_password": "a:b\\c d", "lake_db_password": "lake", "airflow_admin_password": 'say "hi"'}
+    secrets = {"airflow_db_password": "p@s s/w%#?", "lake_db_password": "lake", "airflow_admin_password": 'say "hi"'}
     (tmp_path / "secrets").mkdir()
     for name, value in secrets.items():
         (tmp_path / "secrets" / name).write_text(value)
@@ -263,9 +264,15 @@ def test_secrets_become_what_programs_look_into_and_are_private(tmp_path: Path) 
     assert f"SPARK_LOCAL_HOSTNAME={socket.gethostname()}\n" in done.stdout
     assert not done.stdout.endswith("0077\n")
     pgpass, login = tmp_path / ".pgpass", tmp_path / "passwords.json"
-    assert pgpass.read_text() == "*:*:airflow:airflow:a\\:b\\\\c d\n*:*:lake:lake:lake\n"
+    assert pgpass.read_text() == "*:*:airflow:airflow:p@s s/w%#?\n*:*:lake:lake:lake\n"
     assert json.loads(login.read_text()) == {"admin": 'say "hi"'}
     assert {f.stat().st_mode & 0o777 for f in (pgpass, login)} == {0o600}
+    for misread in ("a:b", "a\\b", "end "):
+        (tmp_path / "secrets" / "lake_db_password").write_text(misread)
+        done = subprocess.run(
+            ["sh", str(DOCKER / "entrypoint.sh"), "true"], env=env, check=False, capture_output=True, text=True
+        )
+        assert (done.returncode, done.stderr.partition(":")[0]) == (1, "lake_db_password")
     pgpass.unlink()
     login.unlink()
     for name in secrets:  # as Spark's master and worker start

@@ -224,6 +224,8 @@ EXTRA = json.dumps({"bootstrap.servers": "here:9092", "sasl.password": "HIDDEN",
     [
         ("cannot reach https://me:HIDDEN@idp/token?x=a@b", "cannot reach https://***@idp/token?x=a@b"),
         ("postgresql+psycopg2://lake:HID@DEN@db:5432/lake", "postgresql+psycopg2://***@db:5432/lake"),
+        ("postgresql+psycopg2://lake:HID/DEN@db:5432/lake", "postgresql+psycopg2://***@db:5432/lake"),
+        ("cannot reach https://here:8443/token?x=a@b", "https://here:8443/token?x=a@b"),
         ("GET https://idp/a?client_secret=HIDDEN&grant=x", "https://idp/a?client_secret=***&grant=x"),
         ("https://lake/f?X-Amz-Credential=HIDDEN&X-Amz-Signature=HIDDEN", "X-Amz-Credential=***&X-Amz-Signature=***"),
         (f"sasl.jaas.config={JAAS}", 'username="ann" password="***"'),

@@ -20,6 +20,7 @@ SIGNATURES = {
     "header": "(records, name)",
     "make_rate_policy": "(settings, *, interval_s)",
     "max_messages_per_partition": "(lags, *, rate, max_rate_per_partition, min_rate_per_partition, interval_s)",
+    "merged": "(ranges)",
     "parse_json": "(df, schema, *, column='value', parser=None)",
     "reject": "(rows, condition, reason)",
     "reschedule_receiver": "(receiver, preferred, tracked, workers)",

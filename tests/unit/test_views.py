@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.records import changed, cursor_of, range_of, replay_of, write_of
+from tests.records import changed, cursor_of, newer_version, range_of, replay_of, write_of
 from tests.unit.loads import P0, receipt, saved
 from tests.unit.world import World
 from tidegate.cli.verify import judge_batches
@@ -445,6 +445,16 @@ def seen(ledger: Ledger, *runs: dict[str, Any], **known: Any) -> PipelineRow:
     cursor, pending = state.cursor, state.pending  # read first: what cannot be read becomes a fault
     known = {"table": "lake.a.b", "interval_s": 60.0, "faults": tuple(state.faults), **known}
     return pipeline_row(cursor, runs, pending, **known)
+
+
+def test_what_a_newer_version_has_saved_is_a_fault_of_its_pipeline_alone() -> None:
+    """As what is broken: the rest of the list is shown."""
+    made = holding()
+    with newer_version():
+        made.save_cursor(cursor_of("p", 2, {P0: 20}))
+    found = seen(made)
+    assert (found.trouble, found.seq) == ("unreadable", 0)
+    assert "a newer version" in found.says
 
 
 def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:

@@ -59,7 +59,7 @@ LIMIT = timedelta(days=1)
 """A load, or a run of the maintenance, that takes longer hangs, and fails: all later runs would wait for it."""
 
 
-def build_dags(folder: Path, *, spark_jobs: Path, on_failure: Told | Sequence[Told] = ()) -> dict[str, DAG]:
+def build_dags(folder: Path, *, spark_jobs: Path, on_failure: Told | Sequence[Told] | None = ()) -> dict[str, DAG]:
     """The DAGs of every pipeline and other file; one that is not valid becomes an import error of its own.
 
     A task's process, which reads the file for one DAG, makes those of one file: to make all takes 7 ms of CPU for each
@@ -123,10 +123,10 @@ def _dags_of(file: Path, stated: T | ConfigError, build: Callable[[T, str], list
     return {broken.dag_id: broken}
 
 
-def _callbacks(on_failure: Told | Sequence[Told]) -> list[Told]:
-    told = [on_failure] if callable(on_failure) else [*on_failure]
+def _callbacks(on_failure: Told | Sequence[Told] | None) -> list[Told]:
+    told = [on_failure] if callable(on_failure) else [*(on_failure or ())]
     for each in told:
-        if not callable(each):
+        if not callable(each) or isinstance(each, type):
             raise ConfigError(f"build_dags: on_failure {each!r} cannot be called", fix="Give a notifier, or a function, itself")
     return [partial(_tell, each) for each in told]
 

@@ -20,7 +20,7 @@ from typing import Generic, TypeVar
 from airflow.models.connection import Connection
 
 from tidegate.airflow.connections import extra_of, get_connection
-from tidegate.core.model.errors import BrokerUnavailable, StateCorrupt, TidegateError
+from tidegate.core.model.errors import BrokerUnavailable, StateCorrupt, StateNewer, TidegateError
 from tidegate.core.state.ledger import Ledger, Listing
 from tidegate.core.state.receipt import offsets_of
 from tidegate.kafka.brokers import AdminBrokers
@@ -234,7 +234,7 @@ def _read(pipeline: str, keys: Sequence[str]) -> dict[str, Point]:
     for key in keys:
         try:
             read[key] = Point.of(ledger.saved_range(key))
-        except (StateCorrupt, KeyError):
+        except (StateCorrupt, StateNewer, KeyError):
             continue  # it may be repaired, or was deleted meanwhile
     return read
 

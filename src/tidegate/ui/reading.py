@@ -20,7 +20,14 @@ from tidegate.core.audit.lag import LagView, PartitionLag, aged, measure_lag, to
 from tidegate.core.audit.quarantine import QuarantineView, held_of, view_quarantine
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.names import BACKFILL
-from tidegate.core.model.errors import StateCorrupt, TidegateError
+from tidegate.core.model.errors import (
+    KafkaAuthFailed,
+    OffsetsOutOfRange,
+    StateCorrupt,
+    StateNewer,
+    TidegateError,
+    TopicNotFound,
+)
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.state.cursor import Cursor
@@ -57,6 +64,8 @@ GONE = (
 it deletes those of files that are no Python."""
 TYPED = "TIDEGATE_COMMAND_PREFIX"
 """What people type before a command, where `tidegate` runs in a container."""
+REFUSALS = (KafkaAuthFailed, OffsetsOutOfRange, TopicNotFound)
+"""What brokers answer to the next run, too. Other errors may be of this server, which may lack a connection or a file."""
 Lags = list[PartitionLag]
 
 
@@ -131,7 +140,7 @@ class PageSource:
         active = active_run(ran)
         plans, _ = self._plans.of(declared.pipeline, state.listing, most=SPARKLINE)
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
-        if lag is not None and lag.error is not None and not lag.error.retryable and not declared.retires:
+        if lag is not None and isinstance(lag.error, REFUSALS) and not declared.retires:
             behind["refusal"] = behind["lag_error"]
         if lag is not None and lag.value is not None:
             behind |= {"lag": aged(total_lag(lag.value), (now_ms() - lag.at_ms) / 1000), "lag_at_ms": lag.at_ms}
@@ -213,7 +222,7 @@ class PageSource:
         try:
             on_page = frozenset(row.topic_partition for row in rows[frame.page])
             loaded = [] if loads.value is None else loads.value.of_batches(chosen, on_page)
-        except StateCorrupt as error:
+        except (StateCorrupt, StateNewer) as error:
             loaded = []
             state.faults.append(str(error))
         ran = entries(saved, (r for r in loaded if r.load.replay is None), cursor)

@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
-from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
 
 from tidegate.airflow.connections import brokers_of
 from tidegate.airflow.notes import XCOM_KEY
@@ -98,7 +98,7 @@ class Patient(BaseOperator):
 
 
 class RetryWhatCanHeal(RetryPolicy):
-    """Decides by `TidegateError.retryable`; other errors keep Airflow's own rule.
+    """Decides by `TidegateError.retryable`; other errors keep Airflow's own rule. A task that hung has had its time.
 
     The delay doubles from `first_delay_s` with every try, up to ten minutes.
     """
@@ -111,6 +111,8 @@ class RetryWhatCanHeal(RetryPolicy):
     ) -> RetryDecision:
         """The decision for one failed try; Airflow calls it in the task's process."""
         del max_tries, context
+        if isinstance(exception, AirflowTaskTimeout):
+            return RetryDecision.fail(reason="It was stopped at the end of its time")
         if not isinstance(exception, TidegateError):
             return RetryDecision.default()
         name = type(exception).__name__

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from typing import TypeVar
 
-from tidegate.core.model.errors import StateCorrupt
+from tidegate.core.model.errors import StateCorrupt, StateNewer
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, RangeKey
 from tidegate.core.state.saved_range import SavedRange
@@ -17,6 +17,8 @@ T = TypeVar("T")
 class Readable:
     """What can be read now of a pipeline's saved state. `faults` has a message for each part that was read and is broken.
 
+    `newer` is why a part that was read is not known to this version, and has to stay as it is.
+
     Raises StateUnavailable: the store does not answer; also when a part is read.
     """
 
@@ -24,6 +26,7 @@ class Readable:
         self.ledger = ledger
         self.listing = ledger.listing()
         self.faults: list[str] = []
+        self.newer: StateNewer | None = None
 
     @cached_property
     def known_cursor(self) -> Cursor | None:
@@ -56,6 +59,7 @@ class Readable:
     def _read(self, read: Callable[[], T]) -> T | None:
         try:
             return read()
-        except StateCorrupt as error:
+        except (StateCorrupt, StateNewer) as error:
             self.faults.append(str(error))
+            self.newer = error if isinstance(error, StateNewer) else self.newer
             return None

@@ -13,6 +13,7 @@ from typing import Any
 
 from tidegate.core.audit.readable import Readable
 from tidegate.core.config.pipeline import Pipeline
+from tidegate.core.config.values import StartGroup
 from tidegate.core.model.errors import RequestError, StateError, some
 from tidegate.core.model.ranges import OffsetRange, selection_to_json, without
 from tidegate.core.planning.commit import faults, moved
@@ -100,10 +101,10 @@ def restore(
     """Cursor and saved ranges from the table's receipts, saved in place of those that are there.
 
     None of the pipeline's runs may be active. What can be read of the saved state completes the receipts. `accept_gaps` lets
-    partitions that the table is not proved to hold all offsets of begin anew, where the cursor is. Without `save` nothing is
-    written, and the refusal is returned instead of raised. Raises StateError: the table holds no receipt of a batch, or there
-    are gaps that are not accepted. Nothing was written. StateUnavailable: the store does not answer. SinkError: the table's
-    history cannot be read.
+    partitions that the table is not proved to hold all offsets of begin anew, where the cursor is, and topics that no batch is
+    known of where `source.start` says. Without `save` nothing is written, and the refusal is returned instead of raised. Raises
+    StateError: the table holds no receipt of a batch, or there is what has to be accepted. StateNewer: a newer version has
+    saved something. StateUnavailable: the store does not answer. SinkError: the table's history cannot be read.
     """
     ledger = Ledger(store, pipeline.name)
     before = Readable(ledger)
@@ -115,11 +116,13 @@ def restore(
         before=before.cursor,
     )
     rebuilt = _with_empty(rebuilt, before.all_ranges)
+    if before.newer is not None:
+        raise before.newer
     gaps = _gaps(rebuilt, history, before)
     # batches before the first one of the table's whole history, of which no saved range is left either
     first, saved = rebuilt.ranges[0].load.seq if history.complete else 1, {plan.load.seq for plan in before.all_ranges}
     forgotten = [seq for seq in range(1, first) if seq not in saved]
-    refused = None if accept_gaps else _refusal(pipeline, gaps, forgotten)
+    refused = None if accept_gaps else _refusal(pipeline, gaps, forgotten, _begins_now(pipeline, rebuilt.cursor))
     cursor = replace(Accepted(seq=rebuilt.cursor.seq, absent=gaps).applied_to(rebuilt.cursor), head=history.head)
     view = Restored(pipeline.name, cursor=cursor, batches=len(rebuilt.ranges), notes=rebuilt.notes, gaps=gaps, refused=refused)
     if not save:
@@ -150,7 +153,15 @@ def _gaps(rebuilt: Rebuilt, history: TableHistory, before: Readable) -> tuple[Of
     return () if missing is None else missing.ranges
 
 
-def _refusal(pipeline: Pipeline, gaps: Sequence[OffsetRange], forgotten: Sequence[int]) -> StateError | None:
+def _begins_now(pipeline: Pipeline, cursor: Cursor) -> list[str]:
+    """Topics of which no batch is known, and which would begin elsewhere now than they did, if one has read them."""
+    moves = pipeline.source.start == "latest" or isinstance(pipeline.source.start, StartGroup)
+    return sorted({*pipeline.source.named} - {tp.topic for tp in cursor.at.offsets}) if moves else []
+
+
+def _refusal(
+    pipeline: Pipeline, gaps: Sequence[OffsetRange], forgotten: Sequence[int], begins_now: Sequence[str]
+) -> StateError | None:
     """What a person has to accept."""
     if gaps:
         return StateError(
@@ -163,5 +174,11 @@ def _refusal(pipeline: Pipeline, gaps: Sequence[OffsetRange], forgotten: Sequenc
             f"nothing is left of batch {some(map(str, forgotten))} of {pipeline.name}: no receipt in {pipeline.sink.table} and "
             "no saved range. It held no records, or is lost",
             fix="Nothing was written. Give --accept-gaps to go on without them; `tidegate replay` loads offsets afterwards",
+        )
+    if begins_now:
+        return StateError(
+            f"no receipt in {pipeline.sink.table} and no saved range names {some(begins_now)}, and by `source.start` of "
+            f"{pipeline.name} it would begin where it is now: records that came meanwhile would be skipped",
+            fix="Nothing was written. Set `start: {offsets: ...}` to where it began, or give --accept-gaps",
         )
     return None

@@ -58,8 +58,8 @@ import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
-USER_INFO = re.compile(r"(?<=://)[^\s/]+@")
-"""The login in an address."""
+USER_INFO = re.compile(r"(?<=://)(?:[^\s/]+|[^\s/@:]+:(?!\d+/)[^\s@]*)@")
+"""The login in an address, whose password may have a slash."""
 NAMED_SECRET = re.compile(
     r"""(?isx) (
         (?: passw(?:or)?d | passphrase | secret | token | credential | signature | (?:api|access|private)[._-]?key ) [\w.-]*
