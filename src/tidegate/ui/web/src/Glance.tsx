@@ -67,6 +67,7 @@ function Command({ line, later }: { line: string; later: boolean }) {
           {copied ? "Copied" : "Copy"}
         </button>
       )}
+      {/tidegate (plan|check)\b/.test(line) && <span className="muted">says more, and changes nothing</span>}
     </div>
   );
 }
