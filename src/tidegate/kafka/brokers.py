@@ -64,78 +64,35 @@ class AdminBrokers:
         self._timeout_s = timeout_s
 
     def watermarks(self, topics: Sequence[str], *, isolation_level: IsolationLevel = "read_uncommitted") -> Watermarks:
-        """Earliest and latest offsets of every partition of `topics`, and the topics' ids.
-
-        Args:
-            topics: their names; a name given twice counts once.
-            isolation_level: with `read_committed` the latest offset is the last stable one, which an open transaction holds
-                back (`held_back` says by how much); with `read_uncommitted` it is the high watermark.
-
-        Raises:
-            TopicNotFound: a topic does not exist.
-            BrokerUnavailable: no broker, or no leader of a partition, answered in time.
-            KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
-        """
+        """As the port."""
         level = ck.IsolationLevel[isolation_level.upper()]
         return self._until_led(lambda: self._watermarks(topics, level))
 
     def topic_ids(self, topics: Sequence[str]) -> dict[str, str]:
-        """The ids of the topics, in one round trip. Raises as `watermarks`."""
+        """As the port."""
         return self._until_led(lambda: {topic: str(about.topic_id) for topic, about in self._describe(topics).items()})
 
     def match_topics(self, pattern: str, exclude: Sequence[str] = ()) -> list[str]:
-        """The cluster's topics whose whole name matches `pattern` and no pattern of `exclude`, sorted; maybe none.
-
-        Kafka's internal topics never match.
-
-        Raises:
-            ConfigError: a pattern is not a regular expression.
-            BrokerUnavailable: no broker answered in time.
-            KafkaAuthFailed: the credentials are refused.
-        """
+        """As the port."""
         pick = topic_filter(pattern, exclude)
         return pick(self._until_led(lambda: self._admin.topics()))  # noqa: PLW0108 - after a failure it is another client
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset of each partition whose record has a timestamp of at least `times` (epoch ms).
-
-        None where the log holds no such record. Timestamps need not be in order in a log: the first in offset order counts.
-
-        Raises:
-            TopicNotFound: a topic, or a partition of it, does not exist.
-            BrokerUnavailable: no broker, or no leader of a partition, answered in time.
-            KafkaAuthFailed: the credentials are refused, or do not allow to describe a topic.
-        """
+        """As the port."""
         return self._until_led(lambda: self._offsets_at(times)) if times else {}
 
     def committed(self, group: str) -> dict[TopicPartition, int]:
-        """The offsets that a consumer group has committed; none of a group that is not there.
-
-        Raises:
-            KafkaError: consumers are members of the group, so it moves on.
-            BrokerUnavailable: no broker, or no coordinator of the group, answered in time.
-            KafkaAuthFailed: the credentials are refused, or do not allow to describe the group.
-        """
+        """As the port."""
         return self._until_led(lambda: self._committed(group))
 
     def next_timestamps(
         self, positions: Mapping[TopicPartition, int], *, isolation_level: IsolationLevel = "read_uncommitted"
     ) -> dict[TopicPartition, int]:
-        """The timestamp (epoch ms) of the first record at or after each position; partitions without one are left out.
-
-        Raises:
-            BrokerUnavailable: the records were not answered in time.
-            KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
-        """
+        """As the port."""
         return log.next_timestamps(self._settings, positions, isolation_level=isolation_level, timeout_s=self._timeout_s)
 
     def retention_ms(self, topics: Sequence[str]) -> dict[str, int]:
-        """How long each topic keeps a record, ms; without topics that keep it for ever, and those whose settings are hidden.
-
-        Raises:
-            BrokerUnavailable: no broker answered in time.
-            KafkaAuthFailed: the credentials are refused.
-        """
+        """As the port."""
         return log.retention_ms(self._settings, topics, timeout_s=self._timeout_s, tell=self._tell)
 
     def close(self) -> None:

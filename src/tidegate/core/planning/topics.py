@@ -69,9 +69,7 @@ def read_watermarks(source: Source, cursor: Cursor, brokers: Brokers) -> Waterma
         watermarks = answer.assigned(source.assign)
         _check_assigned(source, cursor, answer)
         ends.append({tp: end for tp, end in watermarks.latest.items() if end < cursor.at.offsets.get(tp, 0)})
-        if not ends[-1] or any(
-            watermarks.topic_ids.get(t) != i for t, i in cursor.at.topic_ids.items() if t in watermarks.topic_ids
-        ):
+        if not ends[-1] or other_topics(cursor.at.topic_ids, watermarks.topic_ids):
             return watermarks
         brokers.settle()
     if any(before != ends[-1] for before in ends):

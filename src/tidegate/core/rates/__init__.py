@@ -1,6 +1,6 @@
 """How many records a batch may hold: pure arithmetic, no clock, no I/O.
 
-Here are the limits, which every cursor and plan needs. The policies are in modules of their own (`policies.make_rate_policy`).
+The policies are in modules of their own (`policies.make_rate_policy`); a batch's limits are in `tidegate.core.planning.plan`.
 """
 
 from tidegate.core.rates.limits import max_messages_per_partition, share_limit

@@ -8,24 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from functools import partial
 from typing import Any
 
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import StateCorrupt
-from tidegate.core.model.fields import (
-    MAPPING,
-    OFFSETS,
-    RANGES,
-    SELECTION,
-    TUPLE,
-    Record,
-    fields_from_json,
-    fields_to_json,
-    form,
-    held,
-    optional,
-)
+from tidegate.core.model.fields import MAPPING, OFFSETS, RANGES, SELECTION, TUPLE, Record, form, held, nested, optional
 from tidegate.core.model.hours import Span, span_from_json
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
 from tidegate.core.rates import BatchTiming
@@ -99,7 +86,7 @@ class Position:
         return replace(self, offsets=offsets, topic_ids={**self.topic_ids, **topic_ids}, starts=starts)
 
 
-POSITION = form(fields_to_json, partial(fields_from_json, Position))
+POSITION = nested(Position)
 
 
 @dataclass(frozen=True)
@@ -116,7 +103,7 @@ class LastCommit:
     batch: int | None = None
 
 
-LAST_COMMIT = optional(form(fields_to_json, partial(fields_from_json, LastCommit)))
+LAST_COMMIT = optional(nested(LastCommit))
 
 
 @dataclass(frozen=True, kw_only=True)
