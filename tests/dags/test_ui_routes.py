@@ -705,7 +705,7 @@ def test_the_overview_says_what_stopped_a_pipeline(ask: Ask, overviews: Overview
     assert (visits["pipeline"], visits["seq"], visits["trouble"]) == ("visits", 0, None)
 
 
-def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, mounted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A receipt of the table, a saved range, and a cursor that a secrets backend shadows, which tasks then read instead."""
     properties = {**receipt(1, "r1").write.to_properties(), "tidegate.ranges": "{"}
     with monkeypatch.context() as patch:
@@ -725,9 +725,12 @@ def test_what_cannot_be_read_is_named_and_the_rest_is_shown(ask: Ask, monkeypatc
         answer = ask("api/dags/orders/batches/2").json()
         assert (answer["batch"]["seq"], "tidegate.orders.cursor" in answer["error"]) == (2, True)
     monkeypatch.setenv("AIRFLOW_VAR_TIDEGATE.ORDERS.CURSOR", "mine")
+    mounted.state.source = reading.PageSource(wait_s=20)
     orders, visits = ask("api/pipelines").json()["pipelines"]
     assert (orders["pipeline"], orders["trouble"]) == ("orders", "unreadable")
     assert "EnvironmentVariablesBackend has a value of that name" in orders["faults"][-1]
+    of_map = ask("api/dags/orders/map").json()
+    assert of_map["row"]["says"] == orders["says"] == of_map["faults"][-1]
     assert not any("Backend" in fault for fault in visits["faults"])
 
 

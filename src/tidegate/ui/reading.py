@@ -118,13 +118,17 @@ class PageSource:
             if (ask := self._lag_of(found.declared, states[name].known_cursor)) is not None
         }
         lags = {name: answer for (name, _), answer in self._lags.get_all(asked).items()}
-        for name, shadow in self._shadows.get_all({name: partial(shadow_of, cursor_key(name)) for name in of}).items():
-            states[name].faults += filter(None, [shadow.value])
+        self._find_shadows({name: states[name] for name in of})
         rows = [
             self._pipeline(found, states[name], runs(name), lags.get(name), file_errors.get(name)) for name, found in of.items()
         ]
         others = ((name, why) for name, why in file_errors.items() if name not in of)
         return by_trouble([*rows, *(_row(Cursor(pipeline=name, seq=0), file_error=why) for name, why in others)])
+
+    def _find_shadows(self, states: Mapping[str, Readable]) -> None:
+        """Name secrets backends that answer in the place of a cursor among what cannot be read of the saved state."""
+        for name, shadow in self._shadows.get_all({name: partial(shadow_of, cursor_key(name)) for name in states}).items():
+            states[name].faults += filter(None, [shadow.value])
 
     def _pipeline(
         self,
@@ -211,6 +215,7 @@ class PageSource:
         # a map is shown without it: of thousands of partitions it takes seconds
         behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask, waits=False)
         log, loads = self._log(of, cursor), self._loads_of(of)
+        self._find_shadows({of.pipeline: state})
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.at.offsets))))
         chosen = {*sorted(seq for seq in seqs if before is None or seq < before)[-most:]}
