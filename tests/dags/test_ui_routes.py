@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from pathlib import Path
 from threading import Event
@@ -50,6 +50,7 @@ from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.config.pipeline import Pipeline, Quarantine, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable, KafkaError, SinkUnavailable, TopicNotFound
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.cursor import Accepted
 from tidegate.core.state.history import TableCommit, TableHistory
 from tidegate.core.state.ledger import Ledger, cursor_from
 from tidegate.core.state.receipt import Receipt
@@ -121,6 +122,7 @@ class World:
         aside = {Rejection("t", 0, n, "decode", "not JSON", f"a{n // 10 + 1}"): b"<%d>" % n for n in (3, 17, 18, 33)}
         self.brokers = FakeBrokers(latest={A: 45})
         self.table = FakeReader(found=[receipt(1, "r1"), receipt(2, ODD, "v2")], rejected=dict(aside))
+        self.tables = {"lake.shop.visits": FakeReader(exists=False)}
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +193,11 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
     monkeypatch.setattr(caches.Kafka, "ask", lambda _self, _connection, question: question(made.brokers))
     for name in ("history", "rejections", "rejected_values"):
         asked = attrgetter(name)
-        monkeypatch.setattr(IcebergReader, name, lambda _self, *of, _asked=asked, **more: _asked(made.table)(*of, **more))
+        monkeypatch.setattr(
+            IcebergReader,
+            name,
+            lambda _, of, *args, _asked=asked, **more: _asked(made.tables.get(of, made.table))(of, *args, **more),
+        )
     return made
 
 
@@ -402,6 +408,44 @@ def test_what_brokers_will_refuse_stops_a_pipeline_before_its_next_run(
     mounted.state.source = reading.PageSource()
     orders = overviews()["orders"]
     assert (orders["trouble"], orders["refusal"]) == ("stopped", str(gone))
+
+
+def test_what_pages_have_read_of_a_table_stops_its_pipeline_in_the_list(
+    ask: Ask, overviews: Overviews, mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A foreign or dropped table, until somebody accepts it, or a later plan believes it. The list itself asks no catalog."""
+    monkeypatch.setattr(world.table, "history", history := mock.Mock(side_effect=world.table.history))
+    mounted.state.source._loads.keep_s = 0
+    ledger = Ledger(DatabaseStore(), "orders")
+    before = ledger.cursor()
+
+    def refusal() -> str:
+        asked = history.call_count
+        orders = overviews()["orders"]
+        assert (history.call_count, orders["trouble"]) == (asked, "stopped" if orders["refusal"] else None)
+        return str(orders["refusal"])
+
+    world.table.owners = frozenset({"returns"})
+    assert refusal() == "None"
+    assert ask("api/dags/orders/map").json()["row"]["refusal"] == refusal()
+    assert "lake.shop.orders belongs to pipeline returns, not to orders" in refusal()
+    world.table.exists = False
+    try:
+        ledger.save_cursor(replace(before, receipt=receipt(2, ODD).summary))
+        ask("api/dags/orders/runs/unknown")  # which reads no cursor to judge the table by
+        assert "returns" in refusal()
+        ask("api/dags/orders/batches/1")
+        assert "lake.shop.orders does not hold earlier batches of orders" in refusal()
+        key = ledger.save_accepted(Accepted(seq=3, gone=True))
+        assert refusal() == "None"
+        ledger.delete(key)
+        assert refusal() != "None"
+        add_run("orders", "since", "success")
+        with create_session() as session:
+            session.execute(update(DagRun).filter_by(run_id="since").values(start_date=datetime.now(UTC) + timedelta(hours=1)))
+        assert refusal() == "None"
+    finally:
+        ledger.save_cursor(before)
 
 
 def test_nobody_waits_for_a_broker_or_a_catalog_that_hangs(

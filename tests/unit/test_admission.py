@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.records import write_of
+from tests.records import cursor_of, write_of
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0
 from tidegate.core.config.pipeline import Limits, Pipeline, Replay, Sink, Source
@@ -16,6 +16,7 @@ from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.errors import CursorLost, RequestError, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.planning.accept import accept_foreign, accept_loss
+from tidegate.core.planning.admission import refused_by_table
 from tidegate.core.planning.trust import misfit_of
 from tidegate.core.replay.request import ReplayRequest
 from tidegate.core.replay.run import plan_replay
@@ -68,6 +69,9 @@ def test_a_table_of_others_is_refused_before_positions_are_saved(world: World) -
     world.sink.owners = frozenset({"old"})
     refused = "belongs to pipeline old, not to p. If p is old under a new name, name its file back, or run `tidegate rename old"
     assert refused in world.misfit()
+    foretold = partial(refused_by_table, cursor_of("p"), "lake.a.b", world.sink.history(""), by_batch=False)
+    assert refused in str(foretold(shared_with=()))
+    assert foretold(shared_with=("old",)) is None
     world.sink.found.append(Receipt(write_of("old", 1, "run", (), "v", "a"), 1, 1, rows=0))
     world.sink.owners = frozenset()
     assert refused in world.misfit()

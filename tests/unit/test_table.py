@@ -17,10 +17,11 @@ from tests.records import changed, write_of
 from tests.unit import world as common
 from tests.unit.world import CURSOR, P0, PIPELINE, in_turn
 from tidegate.core.config.pipeline import Source
-from tidegate.core.model.errors import CursorLost, RequestError, TableLost
+from tidegate.core.model.errors import CursorLost, RequestError, TableLost, TidegateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.accept import accept_loss, accept_table, missing_now
+from tidegate.core.planning.admission import refused_by_table
 from tidegate.core.planning.run import Planned
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.history import Missing, TableCommit, find_missing, loadable
@@ -62,6 +63,11 @@ class World(common.World):
             self.plan(run_id)
         assert (self.store.values, caught.value.retryable) == (before, False)
         return str(caught.value.fields["missing"]), caught.value.message
+
+    def foretold(self) -> TidegateError | None:
+        """What pages say of the next plan, by what they have read anyway."""
+        by_batch = self.pipeline.identity == "batch"
+        return refused_by_table(self.cursor, "lake.a.b", self.sink.history(""), shared_with=(), by_batch=by_batch)
 
     def loadable(self, *marks: Any) -> tuple[OffsetRange, ...]:
         """What of the missing can be loaded again from such a log."""
@@ -119,6 +125,8 @@ def test_a_table_that_lacks_batches_is_refused_until_that_is_accepted(
     table(world)
     found, message = world.missing()
     assert (found, [words for words in told if words not in message]) == (missing, [])
+    foretold = world.foretold()
+    assert foretold is None if world.sink.expired else foretold and foretold.fields["missing"] == missing
     assert missing == str(*world.accept())
     assert world.run("next").create
     assert (world.cursor.at.starts, world.ledger.listing().accepted) == ({P0: 30}, ())
@@ -143,6 +151,7 @@ def is_maintained(world: World) -> None:
 def test_a_table_that_descends_from_the_last_batch_is_believed(world: World, table: Callable[[World], None]) -> None:
     """Without a further look where its own snapshots prove it: no older range is read."""
     table(world)
+    assert world.foretold() is None
     world.store.calls.clear()
     planned = world.planned("next")
     assert (planned.saved.load.ranges, planned.create) == ((t(30, 40),), False)
@@ -164,10 +173,17 @@ def test_a_table_that_was_compacted_and_expired_but_the_newest_is_believed_by_wh
         assert (missing_now(PIPELINE, store=world.store, sink=world.sink)[1] is None) == believed
 
 
+def test_of_receipts_that_cannot_be_read_pages_foretell_nothing(world: World) -> None:
+    is_rolled_back(world)
+    world.sink.others.append(TableCommit(-1, -1, {"tidegate.pipeline": "p"}))
+    assert world.foretold() is None
+
+
 def test_lost_batches_of_aggregates_are_told_by_their_numbers(batches: World) -> None:
     """A receipt of other ranges under the same number is none."""
     lost = batches.sink.found.pop(1)
     batches.sink.found.pop()
+    assert batches.foretold() is None
     missing, message = batches.missing()
     assert (missing, "batches 2, 3" in message) == ("t-0 [10, 30)", True)
     batches.replay(t(10, 25), batch=2)
@@ -261,6 +277,7 @@ def test_a_table_that_is_gone_is_refused_also_where_nothing_that_the_cursor_name
     world.brokers.latest[u0] = 10
     is_gone(world)
     missing, message = world.missing()
+    assert str(world.foretold()).startswith(message)
     assert (missing, "earlier batches of p, which its cursor has committed: there is no such table" in message) == ("", True)
     for _ in range(2):  # a second answer is the same
         assert world.accept() == ()

@@ -51,7 +51,8 @@ class Declared:
 
     `assign` are the partitions that it reads, by topic; None: all of its topics. `quarantine` is a table; None: it has none.
     `max_records` is the limit of a run; None: it has none. `catch_up`: a run that leaves something behind starts the next one.
-    `retires`: it goes on without partitions that are gone.
+    `retires`: it goes on without partitions that are gone. `shared_with` are the pipelines that its file names as owners of the
+    table, too; `by_batch`: rows are known by their batch.
     """
 
     pipeline: str
@@ -67,6 +68,8 @@ class Declared:
     max_records: int | None = None
     catch_up: bool = False
     retires: bool = False
+    shared_with: tuple[str, ...] = ()
+    by_batch: bool = False
 
     @property
     def replay_dag(self) -> str:
@@ -90,6 +93,8 @@ class Declared:
             max_records=pipeline.limits.max_records,
             catch_up=pipeline.catch_up,
             retires=pipeline.source.on_deleted == "retire",
+            shared_with=pipeline.sink.shared_with,
+            by_batch=pipeline.identity == "batch",
         )
 
     @staticmethod

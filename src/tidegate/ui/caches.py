@@ -134,11 +134,11 @@ class Answers(Generic[T]):
         try:
             answer = Answer(value=ask(), at_ms=self.now_ms())
         except TidegateError as error:
-            answer = replace(self._known(key), error=error)
+            answer = replace(self.known(key), error=error)
         except Exception as error:  # a fault of ours, which hides nothing of what else a page shows
             log.exception("%s cannot be asked", key)
             said = TidegateError(f"it cannot be read: {type(error).__name__}", fix="See the log of Airflow's API server")
-            answer = replace(self._known(key), error=said)
+            answer = replace(self.known(key), error=said)
         with self._lock:
             if self._asking.get(key) is asking:
                 self._held.pop(key, None)
@@ -149,7 +149,7 @@ class Answers(Generic[T]):
         asking.future.set_result(answer)
 
     def _answer(self, key: Hashable, asking: _Asking[T] | None, until: float) -> Answer[T]:
-        known = self._known(key)
+        known = self.known(key)
         if asking is None:
             return known
         try:
@@ -161,7 +161,8 @@ class Answers(Generic[T]):
             late = TidegateError(f"{self.of} has not answered for {passed_s:.0f} s", fix="See whether it is overloaded")
             return replace(known, waiting=True, error=known.error or late)
 
-    def _known(self, key: Hashable) -> Answer[T]:
+    def known(self, key: Hashable) -> Answer[T]:
+        """The newest answer that there is; nobody is asked."""
         with self._lock:
             held = self._held.get(key)
             return Answer(value=None, at_ms=self.now_ms()) if held is None else held.answer

@@ -29,6 +29,7 @@ from tidegate.core.model.errors import (
     TopicNotFound,
 )
 from tidegate.core.model.watermarks import Watermarks
+from tidegate.core.planning.admission import refused_by_table
 from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger, Listing, cursor_key
@@ -146,6 +147,8 @@ class PageSource:
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
         if lag is not None and isinstance(lag.error, REFUSALS) and not declared.retires:
             behind["refusal"] = behind["lag_error"]
+        elif (refusal := self._refused_by_table(declared, state, ran)) is not None:
+            behind["refusal"] = shown(refusal)
         if lag is not None and lag.value is not None:
             behind |= {"lag": aged(total_lag(lag.value), (now_ms() - lag.at_ms) / 1000), "lag_at_ms": lag.at_ms}
         return _row(
@@ -161,6 +164,16 @@ class PageSource:
             file_error=file_error or (None if of.current else GONE.format(shlex.quote(declared.pipeline))),
             **behind,
         )
+
+    def _refused_by_table(self, of: Declared, state: Readable, ran: Iterable[Mapping[str, Any]]) -> TidegateError | None:
+        """Why the table will refuse the next plan, by the newest read of its commits for any page: the list asks no catalog.
+
+        It holds until another read, or a plan after it that believed the table. An operator may have accepted it.
+        """
+        read = self._loads.known((of.table, of.pipeline))
+        is_over = any(run["state"] == "success" and run["since_ms"] > read.at_ms for run in ran)
+        is_accepted = state.cursor.seq + 1 in state.listing.accepted
+        return None if read.value is None or is_over or is_accepted else read.value.refusal
 
     @staticmethod
     def _waiting(of: Declared, run_id: str) -> str | None:
@@ -214,7 +227,7 @@ class PageSource:
         ask = self._lag_of(of, state.known_cursor)
         # a map is shown without it: of thousands of partitions it takes seconds
         behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask, waits=False)
-        log, loads = self._log(of, cursor), self._loads_of(of)
+        log, loads = self._log(of, cursor), self._loads_of(of, cursor)
         self._find_shadows({of.pipeline: state})
         seqs = {key.seq for key in listing.ranges} | (loads.value.batches if loads.value is not None else set())
         most = max(10, min(batches, MOST_RANGES // max(1, len(cursor.at.offsets))))
@@ -281,7 +294,7 @@ class PageSource:
             return BatchAnswer(at_ms=now_ms())
         saved = state.ledger.saved_range(key.key)
         run = next(iter(runs(of.pipeline, [saved.load.run_id])), None)
-        loads = self._loads_of(of, run)
+        loads = self._loads_of(of, state.cursor, run)
         batch = _batch(of, state, saved, run, loads.value, replays=replays)
         return BatchAnswer(batch=batch, **_heard(loads, faults=state.faults))
 
@@ -290,7 +303,8 @@ class PageSource:
         state = _state(of.pipeline)
         ran = next(iter(runs(dag_id, [run_id])), None)
         key = state.listing.of_run(run_id) if dag_id == of.pipeline else None
-        loads = self._loads_of(of, ran)
+        # a page that needs no cursor does not read one
+        loads = self._loads_of(of, None if key is None else state.cursor, ran)
         if key is not None:
             batch = _batch(of, state, state.ledger.saved_range(key.key), ran, loads.value, replays=replays)
             why = None if ran is None else failed_runs([ran]).get(run_id)
@@ -309,7 +323,7 @@ class PageSource:
         state, until_ms = _state(of.pipeline), now_ms()
         from_ms = until_ms - hours * 3_600_000
         plans, complete = self._plans.of(of.pipeline, state.listing, from_ms=from_ms)
-        loads = self._loads_of(of)
+        loads = self._loads_of(of, state.cursor)
         landed, all_landed = self._landings.of(loads.value, {plan.seq for plan in plans}, from_ms=from_ms)
         ask = self._lag_of(of, state.known_cursor)
         behind = None if ask is None else self._lags.get((of.pipeline, of.connection), ask)
@@ -353,14 +367,23 @@ class PageSource:
 
         return self._logs.get((of.pipeline, of.connection, *topics), lambda: self._kafka.ask(of.connection, ask))
 
-    def _loads_of(self, of: Declared, run: Mapping[str, Any] | None = None) -> Answer[Loads]:
-        """The loads of a pipeline: those of a run that has ended are among them."""
-        # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
-        return self._loads.get(
-            (of.table, of.pipeline),
-            lambda: Loads.of(reader_of(of.sink).history(of.table), of.pipeline),
-            after_ms=0 if run is None else run["ended_ms"],
-        )
+    def _loads_of(self, of: Declared, cursor: Cursor | None, run: Mapping[str, Any] | None = None) -> Answer[Loads]:
+        """The loads of a pipeline: those of a run that has ended are among them.
+
+        Without a cursor to judge the table by, it is judged as before.
+        """
+        key = (of.table, of.pipeline)
+
+        def ask() -> Loads:
+            # not those of expired snapshots: the table that keeps them may be large, and pages ask again and again
+            history, before = reader_of(of.sink).history(of.table), self._loads.known(key).value
+            loads = Loads.of(history, of.pipeline)
+            if cursor is None:
+                return replace(loads, refusal=None if before is None else before.refusal)
+            judged = refused_by_table(cursor, of.table, history, shared_with=of.shared_with, by_batch=of.by_batch)
+            return replace(loads, refusal=judged)
+
+        return self._loads.get(key, ask, after_ms=0 if run is None else run["ended_ms"])
 
 
 def _state(pipeline: str) -> Readable:

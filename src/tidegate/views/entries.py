@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from tidegate.core.config.names import CATCH_UP_RUN
+from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, merged
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.history import TableCommit, TableHistory
@@ -41,9 +42,13 @@ def state_of(*, saved: bool, landed: bool, committed: bool) -> BatchState:
 
 @dataclass(frozen=True)
 class Loads:
-    """The commits of a pipeline's loads, the oldest first, each with the number of its batch; None for a replay's."""
+    """The commits of a pipeline's loads, the oldest first, each with the number of its batch; None for a replay's.
+
+    `refusal` is why the table will refuse the next plan, as far as is known.
+    """
 
     commits: tuple[tuple[TableCommit, int | None], ...]
+    refusal: TidegateError | None = None
 
     @staticmethod
     def of(history: TableHistory, pipeline: str) -> Loads:

@@ -86,7 +86,7 @@ class PipelineRow:
         lag_at_ms: when the lag was measured (epoch ms).
         lag_error: why there is no newer lag.
         lag_soon: whether a newer one is on its way.
-        refusal: why brokers will refuse the next run.
+        refusal: why brokers or the table will refuse the next run.
         lag_points: records behind when each of the last batches was planned, the oldest first.
         waiting: what its active run waits for.
         file_error: why its file cannot be read.

@@ -9,40 +9,54 @@ docs/adr/0027-rows-without-origin.md has the reasons.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.lookup import refuse_strangers
 from tidegate.core.model.columns import OFFSET, PARTITION, TOPIC
-from tidegate.core.model.errors import SinkMisfit
-from tidegate.core.state.history import NoOrigin, TableHistory
+from tidegate.core.model.errors import SinkMisfit, StateCorrupt, StateNewer, TableLost
+from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.history import GONE, NoOrigin, TableHistory, find_missing
 
 TYPES = {TOPIC: "string", PARTITION: "int", OFFSET: "bigint"}
 """The origin columns, as SQL adds them."""
 
 
-def check_owner(pipeline: Pipeline, history: TableHistory) -> None:
+def check_owner(pipeline: str, table: str, history: TableHistory, *, shared_with: Collection[str], by_batch: bool) -> None:
     """Refuse a table of other pipelines, as each load does, but before positions are saved: those of a new name may lie later.
 
     Raises SinkMisfit: the table belongs to pipelines with which this one does not share it.
     """
-    if (now := history.renamed.get(pipeline.name)) is not None:
+    if (now := history.renamed.get(pipeline)) is not None:
         raise SinkMisfit(
-            f"in table {pipeline.sink.table}, the rows loaded by pipeline {pipeline.name} belong to {now}, which had that name "
-            "before",
-            fix=f"Give {pipeline.name} another name or another table; to rename {now} back, run "
-            f"`tidegate rename {now} {pipeline.name}`",
-            table=pipeline.sink.table,
-            pipeline=pipeline.name,
+            f"in table {table}, the rows loaded by pipeline {pipeline} belong to {now}, which had that name before",
+            fix=f"Give {pipeline} another name or another table; to rename {now} back, run `tidegate rename {now} {pipeline}`",
+            table=table,
+            pipeline=pipeline,
             owner=now,
         )
     loaders = history.loaders
-    refuse_strangers(
-        pipeline.name,
-        pipeline.sink.table,
-        history.owners or loaders,
-        loaders,
-        shared_with=pipeline.sink.shared_with,
-        by_batch=pipeline.identity == "batch",
-    )
+    refuse_strangers(pipeline, table, history.owners or loaders, loaders, shared_with=shared_with, by_batch=by_batch)
+
+
+def refused_by_table(
+    cursor: Cursor, table: str, history: TableHistory, *, shared_with: Collection[str], by_batch: bool
+) -> SinkMisfit | TableLost | None:
+    """Why the next plan will refuse the table, as far as the cursor and the kept commits prove it.
+
+    The cursor is one of before the history was read, or at the beginning where it is not known. What an operator has accepted
+    does not count here.
+    """
+    try:
+        check_owner(cursor.pipeline, table, history, shared_with=shared_with, by_batch=by_batch)
+        if cursor.receipt is None or (history.exists and (by_batch or not history.complete)):
+            return None  # more has to be read: saved ranges, or what is kept of expired snapshots
+        missing = find_missing(cursor, history, tuple) or (None if history.exists else GONE)
+    except SinkMisfit as error:
+        return error
+    except (StateCorrupt, StateNewer):
+        return None  # a receipt cannot be read, which whoever shows it names
+    return None if missing is None else missing.lost_by(cursor.pipeline, table)
 
 
 def check_origins(pipeline: Pipeline, history: TableHistory, *, accepted: bool, without_origin: NoOrigin | None) -> None:

@@ -82,8 +82,9 @@ def read_evidence(
     """
     ledger = Ledger(store, pipeline.name)
     listing = ledger.listing()
-    history = current = sink.history(pipeline.sink.table)
-    check_owner(pipeline, history)
+    table = pipeline.sink.table
+    history = current = sink.history(table)
+    check_owner(pipeline.name, table, history, shared_with=pipeline.sink.shared_with, by_batch=pipeline.identity == "batch")
     if listing.has_cursor:
         cursor = ledger.cursor()
     else:
@@ -93,7 +94,7 @@ def read_evidence(
     near = [r for r in listing.ranges if r.seq >= cursor.seq or r == own or (oldest and r == listing.ranges[0])]
     keys = {r.key for r in near}
     if is_doubted(cursor, history) and not history.complete:
-        history = sink.history(pipeline.sink.table, expired=True)
+        history = sink.history(table, expired=True)
     if is_doubted(cursor, history):
         keys.update(listing.committed(cursor.seq))
     evidence = Evidence(
@@ -105,12 +106,8 @@ def read_evidence(
         ranges=_kept(sorted(keys), ledger.saved_range),
         acceptances=_kept((n for n in listing.accepted if n > cursor.seq), ledger.accepted_for),
     )
-    asks = (
-        history.origins.unproved
-        and pipeline.identity == "origin"
-        and (history.origins.moved or cursor.at.foreign != pipeline.sink.table)
-    )
-    return replace(evidence, without_origin=sink.without_origin(pipeline.sink.table)) if asks else evidence
+    asks = history.origins.unproved and pipeline.identity == "origin" and (history.origins.moved or cursor.at.foreign != table)
+    return replace(evidence, without_origin=sink.without_origin(table)) if asks else evidence
 
 
 def _check_never_ran(pipeline: Pipeline, listing: Listing, history: TableHistory) -> None:

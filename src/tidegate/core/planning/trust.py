@@ -32,7 +32,7 @@ from tidegate.core.planning.commit import faults, moved, other_ids, other_offset
 from tidegate.core.planning.evidence import Evidence, read_evidence
 from tidegate.core.planning.rebuild import saved_of
 from tidegate.core.state.cursor import REPAIR, Accepted, Cursor, Position
-from tidegate.core.state.history import Missing, find_missing
+from tidegate.core.state.history import GONE, Missing, find_missing
 from tidegate.core.state.ledger import cursor_key, range_key
 from tidegate.core.state.ports import SinkReader, StateStore
 from tidegate.core.state.receipt import Receipt, covering, task_properties
@@ -149,8 +149,7 @@ def misfit_of(pipeline: Pipeline, store: StateStore, sink: SinkReader) -> SinkMi
 def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | None = None) -> Missing | None:
     """What the table does not hold of the committed batches and is not accepted (`tidegate.core.state.history.find_missing`).
 
-    A table that is gone is missing as a whole, also where nothing that the cursor names was in it: it may hold rows of topics
-    that were retired since. Raises StateCorrupt: something is missing, and a saved range cannot be read.
+    A table that is gone is missing as a whole. Raises StateCorrupt: something is missing, and a saved range cannot be read.
     """
 
     def find(accepted: Accepted | None) -> Missing | None:
@@ -161,7 +160,7 @@ def missing_in_table(evidence: Evidence, cursor: Cursor, accepted: Accepted | No
     if missing is not None and (earlier := with_earlier(evidence, cursor, accepted)) is not accepted:
         missing = find(earlier)
     gone = not evidence.history.exists and cursor.receipt is not None and not (accepted and accepted.creates)
-    return Missing(ranges=(), batches=(), why="there is no such table") if missing is None and gone else missing
+    return GONE if missing is None and gone else missing
 
 
 def with_earlier(evidence: Evidence, cursor: Cursor, accepted: Accepted | None) -> Accepted | None:

@@ -194,6 +194,10 @@ class Missing:
         )
 
 
+GONE = Missing(ranges=(), batches=(), why="there is no such table")
+"""All of a table, where nothing that the cursor names was in it: it may hold rows of topics that were retired since."""
+
+
 def is_doubted(cursor: Cursor, history: TableHistory) -> bool:
     """Whether the table does not descend from the commit of the cursor's last batch, and from the state that its plan saw.
 
@@ -265,7 +269,7 @@ def _of_same_topics(receipt: Receipt, cursor: Cursor, *, whole: bool) -> Receipt
 
 def _why(history: TableHistory, committed_at_ms: int) -> str:
     if not history.exists:
-        return "there is no such table"
+        return GONE.why
     if not history.commits:
         return "the table is empty"
     if not history.complete and committed_at_ms <= history.commits[-1].committed_at_ms + CLOCKS_APART_MS:

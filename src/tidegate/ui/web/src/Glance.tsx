@@ -3,7 +3,7 @@ import { useState } from "react";
 import type { PipelineRow } from "./answers";
 import { runPage } from "./api";
 import { duration } from "./format";
-import { withCode } from "./Page";
+import { Cut } from "./Page";
 
 export const STATES = {
   losing: ["bad", "losing records"],
@@ -26,7 +26,7 @@ const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.fi
 export function Glance({ of, now, longest = Infinity }: { of: PipelineRow; now: number; longest?: number }) {
   return (
     <>
-      <Chip of={of} now={now} /> {of.says !== "" && <span>{withCode(of.says.length > longest ? `${of.says.slice(0, longest).replace(/\s\S*$/, "")}…` : of.says)}</span>}
+      <Chip of={of} now={now} /> {of.says !== "" && <Cut text={of.says} longest={longest} />}
       {of.command !== null && <Command line={of.command} later={isLater(of)} />}
     </>
   );

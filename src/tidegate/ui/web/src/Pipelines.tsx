@@ -126,6 +126,7 @@ function Details({ of, now }: { of: PipelineRow; now: number }) {
           </div>
         </div>
       )}
+      {of.refusal !== null && of.refusal !== of.lag_error && <div className="note bad">{withCode(of.refusal)}</div>}
       {of.waiting !== null && <div className="note warn">{withCode(of.waiting)}</div>}
       {lag !== null && lag.open_transaction !== null && <div className="note warn">{lag.open_transaction}</div>}
       {of.lag_error !== null && <div className="note warn">lag: {withCode(of.lag_error)}</div>}

@@ -316,7 +316,7 @@ export interface PipelineRow {
   lag_error: string | null;
   /** Whether a newer one is on its way. */
   lag_soon: boolean;
-  /** Why brokers will refuse the next run. */
+  /** Why brokers or the table will refuse the next run. */
   refusal: string | null;
   /** Records behind when each of the last batches was planned, the oldest first. */
   lag_points: number[];
