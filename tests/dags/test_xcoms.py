@@ -140,6 +140,18 @@ def test_a_run_loads_and_commits_what_it_planned_itself(
     assert (len(sink.found), Ledger(store, "p").cursor().seq) == (1, 1)
 
 
+@pytest.mark.parametrize("lost", ["redo", "formerly", "create"])
+def test_a_load_whose_plan_has_lost_a_key_says_what_to_do(sink: FakeReader, lost: str) -> None:
+    """By hand, or since another version has planned."""
+    run = Run("r1")
+    run.execute(PlanOperator(task_id="plan", pipeline=PIPELINE))
+    plan = json.loads(run.xcoms["plan", "return_value"])
+    run.xcoms["plan", "return_value"] = json.dumps({key: value for key, value in plan.items() if key != lost})
+    with pytest.raises(RequestError, match=r"XCom of this run's plan task.*Clear the run's plan task"):
+        run.load(PIPELINE)
+    assert sink.found == []
+
+
 @pytest.mark.parametrize("edited", [0, 7, "01", [], ["0"], [True], [[0]], [-1], {"0": 0}, [0, 0.0]], ids=repr)
 def test_a_load_of_a_replay_takes_the_numbers_of_chunks_and_nothing_else(edited: Any) -> None:
     """An XCom is edited, or of a version that handed on something else."""

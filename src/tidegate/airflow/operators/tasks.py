@@ -10,7 +10,7 @@ import contextlib
 import time
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context, RetryDecision, RetryPolicy
 from airflow.sdk.exceptions import AirflowException, AirflowTaskTimeout
@@ -127,17 +127,25 @@ def ports_of(pipeline: Pipeline, log: Any) -> dict[str, Any]:
     return {"store": VariableStore(), "brokers": brokers_of(pipeline, "plan", log), "sink": reader_of(pipeline.sink.kind)}
 
 
+class _Plan(dict[str, Any]):
+    """What a plan task has handed on. What was left out of it, by hand or by another version, is an error with its fix."""
+
+    def __missing__(self, _key: str) -> NoReturn:
+        raise plan_edited()
+
+
 def plan_of(context: Context, *, replays: bool = False) -> dict[str, Any]:
     """What the plan task of this run has handed on; `replays` says whether it is of the DAG of replays.
 
-    Raises RequestError: it handed on nothing, or somebody has edited it: what it names is not what this run has saved.
+    Raises RequestError: it handed on nothing, or somebody has edited it: what it names is not what this run has saved. So does
+    asking it for what it lacks.
     """
     plan = context["ti"].xcom_pull(task_ids="plan", key=REPLAY if replays else "return_value")
     if not plan:
         raise RequestError("this run has no plan", fix="Clear the run's plan task, with the tasks after it")
     if not isinstance(plan, dict) or not is_of_run(str(plan.get("key")), context["run_id"]):
         raise plan_edited()
-    return plan
+    return _Plan(plan)
 
 
 def plan_edited() -> RequestError:
