@@ -28,6 +28,7 @@ from tidegate.core.audit.findings import (
 from tidegate.core.config.names import DOCTOR_DAG
 from tidegate.core.config.pipeline import LagSchedule
 from tidegate.core.model.errors import PlatformError, some
+from tidegate.core.model.times import CLOCKS_APART_MS, epoch_ms
 from tidegate.pipelines import digest, pipelines_of, shown_as
 from tidegate.views.overview import crowding, dead_servers, receiver_slots
 
@@ -155,12 +156,14 @@ def _examined(api: AirflowApi, project: Path, timeout_s: float) -> Iterator[Find
         yield broken("files", TASKS, says, f"Run `airflow dags unpause {dag_id}`")
         return
     run_id = api.trigger(dag_id)
+    run: dict[str, Any] = {}
     try:
         with err.status(f"{dag_id} examines what tasks need: run {run_id}"):
-            api.wait_run(dag_id, run_id, timeout_s=timeout_s, poll_s=1.0)
+            run = api.wait_run(dag_id, run_id, timeout_s=timeout_s, poll_s=1.0)
     except PlatformError as error:  # what some tasks have found is known all the same
         yield of_error("files", TASKS, error)
-    for task in api.task_instances(dag_id, run_id):
+    tasks = api.task_instances(dag_id, run_id)
+    for task in tasks:
         told = api.xcom(dag_id, run_id, task["task_id"], FINDINGS) or {"sound": [], "findings": [], "left_out": 0}
         yield from (sound(check, of) for check, of in told["sound"])
         found = [Finding(**each) for each in told["findings"]]
@@ -171,7 +174,21 @@ def _examined(api: AirflowApi, project: Path, timeout_s: float) -> Iterator[Find
         if task["state"] != "success" and not is_broken(found):
             says = f"task {task['task_id']} is {task['state'] or 'not started'}"
             yield broken("files", TASKS, says, f"See its log in run {run_id} of {dag_id}")
+    yield from _clocks(run, tasks)
     yield from _deployed(api.xcom(dag_id, run_id, "look", DEPLOYED) or {}, str(dag.get("description")), project)
+
+
+def _clocks(run: dict[str, Any], tasks: list[dict[str, Any]]) -> Iterator[Finding]:
+    """Whether the clock of workers, which say when tasks begin and end, is that of Airflow's servers, who say it of the run."""
+    times = [run.get("queued_at"), *(task[name] for task in tasks for name in ("start_date", "end_date")), run.get("end_date")]
+    if None in times:
+        return
+    begun, *within, ended = map(epoch_ms, times)
+    before_ms, after_ms = begun - min(within), max(within) - ended
+    if (apart_ms := max(before_ms, after_ms)) > CLOCKS_APART_MS:
+        where = "behind" if before_ms > after_ms else "ahead of"
+        says = f"the clock of a worker is at least {apart_ms // 1000} s {where} that of Airflow's servers"
+        yield doubtful("servers", "workers", says, "Let all machines keep time by NTP")
 
 
 def _deployed(of_tasks: dict[str, Any], of_processor: str, project: Path) -> Iterator[Finding]:

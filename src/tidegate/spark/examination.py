@@ -9,12 +9,11 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from tidegate.core.audit.findings import Finding, broken, doubtful, sound
+from tidegate.core.model.times import CLOCKS_APART_MS
 from tidegate.formats.json import CHECK
 from tidegate.formats.python_workers import why_not
 
 EXTENSIONS = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
-SKEW_S = 30
-"""Clocks that are further apart are worth a word; a round trip takes less."""
 CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
@@ -55,7 +54,7 @@ def _server(spark: SparkSession, connection: str) -> Iterator[Finding]:
     if ours != theirs:
         says = f"Spark is {spark.version}, and its client here {pyspark.__version__}"
         found.append(doubtful("spark", connection, says, f"Run Spark {ours}, which Tidegate is tested with"))
-    if abs(apart_s) > SKEW_S:
+    if abs(apart_s) * 1000 > CLOCKS_APART_MS:
         ahead = f"Spark's clock is {abs(apart_s):.0f} s {'ahead of' if apart_s > 0 else 'behind'} that of Airflow's worker"
         says = f"{ahead}: what says how old records are is wrong by that"
         found.append(doubtful("spark", connection, says, "Let both machines keep time by NTP"))
