@@ -88,7 +88,17 @@ TELLING = [
     (
         "Caused by: org.apache.kafka.common.errors.GroupAuthorizationException: Not authorized to access group: orders",
         KafkaAuthFailed,
-        "Not authorized to access group: orders). Let the user of the Kafka connection Read the topic or group",
+        "Not authorized to access group: orders). Let the user of the Kafka connection Describe and Read what is named",
+    ),
+    (
+        "IOException: Mkdirs failed to create file:/lake/a/b/metadata (exists=false)",
+        SparkMisfit,
+        "Spark may not write a file (",
+    ),
+    (
+        "S3Exception: Access Denied (Service: S3, Status Code: 403)",
+        SparkMisfit,
+        "driver and executors write into the warehouse",
     ),
     ("java.lang.OutOfMemoryError: Java heap space", SparkJobFailed, "Spark ran out of memory ("),
     (
@@ -126,6 +136,12 @@ def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[Tidegat
         assert found.fix
         assert "log and in Spark's" not in found.fix
         assert found.fields == {"table": "lake.a.b"}
+
+
+def test_a_topic_that_may_not_be_read_is_named_where_kafka_names_none() -> None:
+    """As where it may not be described either. The topics are those of the load."""
+    found = translate(Remote("common.errors.TopicAuthorizationException: Topic authorization failed."), topics="orders, visits")
+    assert "Let the user of the Kafka connection Describe and Read orders, visits," in found.fix
 
 
 def call(status: str, details: str) -> str:

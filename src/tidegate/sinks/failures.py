@@ -21,7 +21,7 @@ LOOKED_UP = "the saved range stays, and the next try looks in the sink before it
 class Rule(NamedTuple):
     """One kind of failure: what is searched in its text (a regular expression), the error it is, what happened, what to do.
 
-    In `fix`, `{table}` is the table, and `{detail}` what the expression's group has found.
+    In `fix`, `{table}` is the table, `{topics}` are those of the load, and `{detail}` is what the expression's group has found.
     """
 
     pattern: str

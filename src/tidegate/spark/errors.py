@@ -121,7 +121,8 @@ RULES = (
         r"(Not authorized to access (?:topics|group): \S+)|(?:Topic|Group|Cluster)AuthorizationException",
         KafkaAuthFailed,
         "the broker accepts the credentials, but does not allow reading",
-        "Let the user of the Kafka connection Read the topic or group that is named, for example with kafka-acls.sh",
+        # not by the error, which often names none: where a topic may not even be described
+        "Let the user of the Kafka connection Describe and Read {topics}, for example with kafka-acls.sh",
     ),
     Rule(
         r"SASL authentication failed|Sasl\w*AuthenticationException|AuthenticationException|SSL handshake failed"
@@ -230,6 +231,7 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
     for each in RULES:
         if match := re.search(each.pattern, text):
             detail = (match[1] if match.re.groups else None) or first_line(text)
-            fix = each.fix.format(table=fields.get("table", "<table>"), detail=detail)
+            named = {"table": fields.get("table", "<table>"), "topics": fields.get("topics", "what is named"), "detail": detail}
+            fix = each.fix.format(**named)
             return each.error(f"{each.message} ({detail})", fix=fix, **fields)
     return None

@@ -118,8 +118,8 @@ def _load(spark: SparkSession, job: LoadJob, spark_jobs: Path) -> LoadResult:
         raise RequestError(
             f"{job.load.named} of {job.load.pipeline} holds no offsets", fix="Skip the load of an empty batch", seq=job.load.seq
         )
-    phases = Phases()
-    with look_back_named(job), translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table):
+    phases, topics = Phases(), some(sorted({part.topic for part in job.load.ranges}))
+    with look_back_named(job), translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table, topics=topics):
         identity = identity_of(job)
         transform = find_transform(job.transform, spark_jobs)
         sink, work = sink_of(job, spark), _Work(spark, job, transform)

@@ -21,6 +21,12 @@ REFUSED = (
 
 MISSING = (
     Rule(
+        r"Mkdirs failed to create|Permission denied|AccessControlException|AccessDenied|Access Denied|Status Code: 403",
+        SparkMisfit,
+        "Spark may not write a file",
+        "Let Spark's driver and executors write into the warehouse of the table's catalog, and into their own local folders",
+    ),
+    Rule(
         r"Cannot find catalog plugin class for catalog '[^'\n]+': ([\w.$]+\w)",
         SparkMisfit,
         "Spark lacks the class of the table's catalog",
