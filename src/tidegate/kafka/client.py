@@ -238,10 +238,15 @@ def meaning(
     errors = [error, *reports]
     refused = next((e for e in errors if _is_refusal(e)), None)
     if refused is not None:
+        what, fix = (
+            "refuses the connection's credentials",
+            "Correct the user, password or certificate in the Airflow connection",
+        )
+        if "certificate verify failed" in refused.str():  # here, of the broker's
+            what = "has a certificate of a CA that the connection does not trust"
+            fix = "Let ssl.ca.location of the Airflow connection name the CA that signed the broker's certificate"
         return KafkaAuthFailed(
-            f"the Kafka broker {servers} refuses the connection's credentials: {redact(refused.str(), settings)}",
-            fix="Correct the user, password or certificate in the Airflow connection",
-            servers=servers,
+            f"the Kafka broker {servers} {what}: {redact(refused.str(), settings)}", fix=fix, servers=servers
         )
     if error.code() in MOVING:
         return no_leader(topic)
