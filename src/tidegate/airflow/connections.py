@@ -58,8 +58,8 @@ def client_settings(connection: str, client_id: str, client: Callable[..., Trans
     return translated.settings
 
 
-def brokers_of(pipeline: Pipeline, purpose: str, log: Any) -> AdminBrokers:
-    """The pipeline's brokers."""
+def brokers_of(pipeline: Pipeline, purpose: str, log: Any, **limits: Any) -> AdminBrokers:
+    """The pipeline's brokers; `limits` are those of `AdminBrokers`."""
     from tidegate.kafka.brokers import AdminBrokers  # noqa: PLC0415 - parsing the DAG needs no Kafka client
 
-    return AdminBrokers(kafka_settings(pipeline, purpose, planning_client, log))
+    return AdminBrokers(kafka_settings(pipeline, purpose, planning_client, log), **limits)

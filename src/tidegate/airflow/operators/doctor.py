@@ -41,6 +41,7 @@ from tidegate.core.audit.findings import (
 from tidegate.core.config.names import QUARANTINE
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Source
 from tidegate.core.config.schedules import CONTINUOUS, DAY_S
+from tidegate.core.model.errors import some
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.ledger import cursor_key
 from tidegate.core.state.receipt import Load
@@ -181,9 +182,11 @@ class DoctorLoadOperator(LoadOperator):
                 yield self._found(table)
 
         yield from looked("load", pipeline.name, load_and_find)
-        left = [*self._drop(f"{table}{QUARANTINE}", there=False), *self._drop(table, there=loaded)]
-        if loaded:  # of a load that failed, the log names them: most likely it has made none
-            yield from left
+        left = self._drop(f"{table}{QUARANTINE}", table)
+        if loaded and left:  # of a load that failed, the log names them: most likely it has made none
+            says = f"this task may have made {some(left)}, and has not dropped it"
+            fix = f"Look at the task's log, and run in Spark {some(f'DROP TABLE IF EXISTS {each} PURGE' for each in left)}"
+            yield doubtful("load", pipeline.name, says, fix)
 
     def _untried(self, why: str) -> Finding:
         fix = "Produce a record, then examine again"
@@ -191,8 +194,10 @@ class DoctorLoadOperator(LoadOperator):
 
     def _newest_offsets(self) -> OffsetRange | None:
         """The last offsets of a partition; the very last may be the mark of a transaction. Raises KafkaError."""
-        source = self.pipeline.source
-        with closing(brokers_of(self.pipeline, "doctor", self.log)) as brokers:
+        from tidegate.kafka.client import PERSON_S, REFUSED_S  # noqa: PLC0415 - parsing the DAG needs no Kafka client
+
+        source, limits = self.pipeline.source, {"timeout_s": PERSON_S, "refused_s": REFUSED_S}
+        with closing(brokers_of(self.pipeline, "doctor", self.log, **limits)) as brokers:
             marks = brokers.watermarks(topics_of(source, brokers), isolation_level=source.isolation_level)
         held = ((tp, marks.earliest[tp], end) for tp, end in sorted(marks.latest.items()) if source.reads(tp))
         return next((OffsetRange(*tp, max(start, end - LAST), end) for tp, start, end in held if end > start), None)
@@ -210,27 +215,25 @@ class DoctorLoadOperator(LoadOperator):
             f"Give PYICEBERG_CATALOG__{catalog.upper()}__* of the workers what spark.sql.catalog.{catalog}.* of Spark has",
         )
 
-    def _drop(self, table: str, *, there: bool) -> Iterator[Finding]:
-        """Drop a table, by whoever made it where that can be asked; `there` says that it was made."""
+    def _drop(self, *tables: str) -> list[str]:
+        """Drop tables, by whoever makes them where that can be asked; those that may be left."""
         from tidegate.sinks.iceberg.catalog import purge  # noqa: PLC0415 - parsing the DAG needs no catalog
 
-        dropped = True
+        left = [*tables]
         try:
             if self._is_warm:
                 from tidegate.sinks.iceberg.receipts import quoted  # noqa: PLC0415 - it imports pyspark
                 from tidegate.spark.session import connect  # noqa: PLC0415
 
                 with connect(self._connect_url(), name="tidegate-doctor") as spark:
-                    spark.sql(f"DROP TABLE IF EXISTS {quoted(table)} PURGE")
-            else:
-                dropped = purge(table) or not there
+                    while left:
+                        spark.sql(f"DROP TABLE IF EXISTS {quoted(left[0])} PURGE")
+                        del left[0]
+            else:  # which finds no quarantine where nothing was rejected
+                left = [table for table in tables if not purge(table) and not table.endswith(QUARANTINE)]
         except Exception:
-            self.log.exception("table %s was not dropped", table)
-            dropped = False
-        if not dropped:
-            says = f"table {table}, which this task may have made, was not dropped"
-            fix = f"Look at the task's log, and run DROP TABLE IF EXISTS {table} PURGE in Spark"
-            yield doubtful("load", self.pipeline.name, says, fix)
+            self.log.exception("not dropped: %s", some(left))
+        return left
 
 
 def topics_of(source: Source, brokers: AdminBrokers) -> tuple[str, ...]:
