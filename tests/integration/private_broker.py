@@ -61,8 +61,27 @@ def new_broker(
 
 
 def new_asking_broker(folder: Path) -> PrivateBroker:
-    """A broker that asks on the listener LOGIN who may do what, and nobody on PLAINTEXT."""
-    return new_broker(folder, {"LOGIN": "SASL_PLAINTEXT"}, ASKING)
+    """A broker that asks on the listener LOGIN who may do what, and nobody on PLAINTEXT, and on TLS by the CA in its `pem`."""
+    keys = sign(folder / "pem", "server") / "server.pem"
+    tls = {"listener.name.tls.ssl.keystore.type": "PEM", "listener.name.tls.ssl.keystore.location": str(keys)}
+    return new_broker(folder, {"LOGIN": "SASL_PLAINTEXT", "TLS": "SSL"}, {**ASKING, **tls})
+
+
+def sign(folder: Path, *names: str) -> Path:
+    """A folder with a new CA (`ca`), and certificates by it for the loopback: `NAME`, `NAME.key`, and both in `NAME.pem`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    openssl(folder, "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca -days 2 -subj /CN=ca")
+    (folder / "names").write_text(f"subjectAltName=IP:{sockets.LOOPBACK}\n")
+    for name in names:
+        openssl(folder, f"req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN={name}")
+        openssl(folder, f"x509 -req -in {name}.csr -CA ca -CAkey ca.key -CAcreateserial -days 2 -extfile names -out {name}")
+        (folder / f"{name}.pem").write_text((folder / f"{name}.key").read_text() + (folder / name).read_text())
+    return folder
+
+
+def openssl(folder: Path, command: str) -> None:
+    """Run one of its commands there."""
+    subprocess.run(["openssl", *command.split()], cwd=folder, check=True, capture_output=True)
 
 
 def new_member(of: PrivateBroker, folder: Path, node_id: int) -> PrivateBroker:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined] # its names ar
 )
 from pyspark.sql import SparkSession
 
-from tests.integration.private_broker import new_broker, running
+from tests.integration.private_broker import new_broker, openssl, running, sign
 from tests.integration.token_endpoint import token_endpoint
 from tests.topics import make_topic, write
 from tidegate.core.config.pipeline import Source
@@ -88,22 +87,9 @@ class Guarded:
 @pytest.fixture(scope="module")
 def pem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A CA, a server and a client that it signed, the server's key store, and a key that signs tokens."""
-    folder = tmp_path_factory.mktemp("pem")
-
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
-
-    openssl("req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", "ca.key", "-out", "ca", "-days", "2", "-subj", "/CN=ca")
-    (folder / "names").write_text("subjectAltName=IP:127.0.0.1\n")
-    for name in ("server", "client"):
-        request = ("-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        openssl("req", "-newkey", "rsa:2048", "-nodes", *request)
-        signed = ("-CA", "ca", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names", "-out", name)
-        openssl("x509", "-req", "-in", f"{name}.csr", *signed)
-    lock = ("-in", "client.key", "-out", "client.locked", "-passout", f"pass:{LOCK}")
-    openssl("pkcs8", "-topk8", "-v1", "PBE-SHA1-3DES", *lock)
-    (folder / "server.pem").write_text((folder / "server.key").read_text() + (folder / "server").read_text())
-    openssl("genrsa", "-out", "tokens.key", "2048")
+    folder = sign(tmp_path_factory.mktemp("pem"), "server", "client")
+    openssl(folder, f"pkcs8 -topk8 -v1 PBE-SHA1-3DES -in client.key -out client.locked -passout pass:{LOCK}")
+    openssl(folder, "genrsa -out tokens.key 2048")
     key = jwt.get_algorithm_by_name("RS256").prepare_key((folder / "tokens.key").read_text())
     public = jwt.algorithms.RSAAlgorithm.to_jwk(key.public_key(), as_dict=True)
     (folder / "jwks.json").write_text(json.dumps({"keys": [{**public, "kid": "1", "alg": "RS256", "use": "sig"}]}))
