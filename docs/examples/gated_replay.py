@@ -3,7 +3,8 @@
 It goes with any pipeline: put its name in place of `payments`, and this file beside your other DAGs. Trigger
 `payments__gated_replay` with what the replay's own form takes, such as {"batches": "12..18"}. Give both ends of a range: one
 that is left open may be further on when the replay is approved. Whoever may answer this DAG's required actions approves, or
-only those whom `assigned_users` names. Whoever may trigger `payments__replay` itself needs no approval.
+only those whom `assigned_users` names. Whoever may trigger `payments__replay` itself needs no approval. A program that answers
+within a second of the question fails the task (Airflow 3.3.2): it takes the end of the task's process for another one's.
 """
 
 from __future__ import annotations
