@@ -121,8 +121,8 @@ class World:
     def __init__(self) -> None:
         aside = {Rejection("t", 0, n, "decode", "not JSON", f"a{n // 10 + 1}"): b"<%d>" % n for n in (3, 17, 18, 33)}
         self.brokers = FakeBrokers(latest={A: 45})
-        self.table = FakeReader(found=[receipt(1, "r1"), receipt(2, ODD, "v2")], rejected=dict(aside))
-        self.tables = {"lake.shop.visits": FakeReader(exists=False)}
+        self.table = FakeReader(found=[receipt(1, "r1"), receipt(2, ODD, "v2")])
+        self.tables = {"lake.shop.visits": FakeReader(exists=False), "lake.shop.bad": FakeReader(rejected=dict(aside))}
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def add_task(
 def world(monkeypatch: pytest.MonkeyPatch) -> World:
     made = World()
     monkeypatch.setattr(caches.Kafka, "ask", lambda _self, _connection, question: question(made.brokers))
-    for name in ("history", "rejections", "rejected_values"):
+    for name in ("history", "rejections", "rejected_values", "broken"):
         asked = attrgetter(name)
         monkeypatch.setattr(
             IcebergReader,
@@ -254,6 +254,7 @@ def bundle(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(routes, "BUNDLE", tmp_path / "tidegate.js")
 
 
+VALUES = "`…/quarantine`, `…/broken`"
 EXAMPLES = {
     # a path for each route; the table of the docs has a column for each title
     "api/pipelines": ("api/pipelines", "`api/pipelines`"),
@@ -262,7 +263,8 @@ EXAMPLES = {
     "api/dags/{dag_id}/batches/{seq}": ("api/dags/orders/batches/1", "`api/dags/<dag>/…`"),
     "api/dags/{dag_id}/runs/{run_id:path}": ("api/dags/orders/runs/r1", "`api/dags/<dag>/…`"),
     "api/dags/{dag_id}/history": ("api/dags/orders/history", "`api/dags/<dag>/…`"),
-    "api/dags/{dag_id}/quarantine": ("api/dags/orders/quarantine", "`…/quarantine`"),
+    "api/dags/{dag_id}/quarantine": ("api/dags/orders/quarantine", VALUES),
+    "api/dags/{dag_id}/batches/{seq}/broken": ("api/dags/orders/batches/1/broken", VALUES),
     "bundle/tidegate.js": ("bundle/tidegate.js", "the script"),
     "{_path:path}": ("docs", "anything else"),
 }
@@ -490,6 +492,19 @@ def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(
     (reason,) = found["reasons"]
     assert (reason["reason"], reason["first"], reason["last"], reason["sample"]) == ("not JSON", "t-0 at 3", "t-0 at 18", "<3>")
     assert ask("api/dags/visits/quarantine").json()["quarantine"] is None
+
+
+def test_the_first_broken_records_of_a_batch_are_shown_to_who_asks(ask: Ask, world: World) -> None:
+    """Of its table and of the quarantine, now; with the SQL as it is typed."""
+    world.table.rejected = {Rejection("t", 0, 12, "decode", "<b>", ""): None}
+    found = ask("api/dags/orders/batches/2/broken").json()["broken"]
+    assert [(each["place"], each["reason"]) for each in found["records"]] == [
+        ("t-0 at 12", "<b>"),
+        ("t-0 at 17", "not JSON"),
+        ("t-0 at 18", "not JSON"),
+    ]
+    assert [each[:21] for each in found["commands"]] == ['tidegate sql "SELECT '] * 2
+    assert ask("api/dags/orders/batches/99/broken").json()["broken"] is None
 
 
 def test_a_run_with_an_odd_id_has_its_batch(ask: Ask) -> None:

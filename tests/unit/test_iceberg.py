@@ -18,6 +18,7 @@ from pyiceberg.types import IntegerType, LongType, StringType
 from tests.records import write_of
 from tidegate.core.model.errors import SinkMisfit, SinkUnavailable, StateCorrupt
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.rejection import Rejection
 from tidegate.sinks.iceberg import summary
 from tidegate.sinks.iceberg.catalog import move_owner
 from tidegate.sinks.iceberg.history import IcebergReader, changed_columns, read_origins, rows_without_origin, strangers
@@ -100,6 +101,23 @@ def test_what_others_did_to_the_columns_is_told(table: Table) -> None:
     ]
     with pytest.raises(SinkMisfit, match="no column _kafka_topic and no _kafka_offset"):
         read_origins(NAME)
+
+
+def test_broken_records_of_some_ranges_are_found_in_a_table_and_in_a_quarantine(catalog: SqlCatalog) -> None:
+    """However many partitions there are; other rows are not."""
+    says = pa.schema([*SCHEMA, ("_error", pa.string())])
+    aside = pa.schema([*SCHEMA, *((name, pa.string()) for name in ("rejected_by", "reason", "attempt"))])
+    place = {"_kafka_topic": ["t"] * 4, "_kafka_partition": [0, 0, 1, 0], "_kafka_offset": [3, 4, 5, 8]}
+    catalog.create_table(NAME[5:], says).append(pa.table({**place, "_error": ["x", None, "y", "z"]}, schema=says))
+    rejected = {**place, "rejected_by": ["transform"] * 4, "reason": list("abcd"), "attempt": ["1"] * 4}
+    held = catalog.create_table("demo.aside", aside, properties={f"tidegate.quarantine-of.{NAME}": "true"})
+    held.append(pa.table(rejected, schema=aside))
+    ranges = [OffsetRange("t", partition, 3, 8 + partition) for partition in range(1500)]
+    found = IcebergReader().broken(NAME, ranges, most=9)
+    assert found == [Rejection("t", 0, 3, "decode", "x", ""), Rejection("t", 1, 5, "decode", "y", "")]
+    assert [one.reason for one in IcebergReader().broken("lake.demo.aside", ranges, most=9)] == ["a", "b", "c"]
+    assert len(IcebergReader().broken("lake.demo.aside", ranges, most=2)) == 2
+    assert IcebergReader().broken(NAME, (), most=9) == []
 
 
 def test_rows_of_no_record_are_counted(table: Table) -> None:

@@ -196,6 +196,7 @@ def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: Me
         reader = MemoryReader(sink.tables)
         found = reader.rejections("aside")
         assert {*reader.rejected_values("aside", found).values()} == {b"<"}
+        assert reader.broken("aside", (at(1, 3),), most=1) == [one for one in found if one.offset in (1, 2)][:1]
         return {(one.attempt, one.offset) for one in found}
 
     first = put(sink, job, 1)

@@ -30,8 +30,10 @@ from tidegate.core.state.history import Missing
 from tidegate.core.state.jobs import COLD_S
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.rejection import Rejection
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, MemoryStore
+from tidegate.views.broken import SHOWN, BrokenRecord, broken_of
 from tidegate.views.entries import BatchRow, BatchState, entries, versions
 from tidegate.views.history import Forecast, Point, forecast, points, sampled
 from tidegate.views.overview import PipelineRow, by_trouble, pipeline_row
@@ -205,6 +207,24 @@ def test_a_replay_shows_what_landed_and_what_it_replaced_and_a_dry_run_what_it_w
 def test_a_run_without_a_batch_says_why(state: str | None, note: str | None, plan: str | None, kind: str, reason: str) -> None:
     """One that found nothing is no failure, and no plan that is still to come."""
     assert without_a_batch(None if state is None else run("r", state, note), plan) == (kind, reason)
+
+
+def test_the_first_broken_records_come_in_the_order_of_the_log_with_the_sql_that_shows_all() -> None:
+    """Of their table and of its quarantine, as far as there are any: of the partitions that have some."""
+    broken = [Rejection("t", 0, offset, "decode", f"<{offset}>", "") for offset in range(29, 19, -1)]
+    found = {"lake.a.b": broken, "lake.a.bad": [Rejection("t", 1, 3, "transform", "x", "a")], "lake.a.none": []}
+    shown = broken_of(found, (*RANGES, OffsetRange("u", 0, 0, 9)), "lake.a.bad")
+    assert [shown.records[0], len(shown.records), shown.more] == [BrokenRecord(place="t-0 at 20", reason="<20>"), SHOWN, True]
+    assert shown.partitions == ("t-0", "t-1")
+    of_0, of_1 = (
+        f"(_kafka_topic = 't' AND _kafka_partition = {n} AND _kafka_offset >= {start} AND _kafka_offset < {until})"
+        for n, start, until in ((0, 20, 30), (1, 0, 5))
+    )
+    look = 'tidegate sql "SELECT * FROM {} {} ORDER BY _kafka_offset LIMIT 100"'.format
+    assert shown.commands == (
+        look("lake.a.b WHERE _error IS NOT NULL AND", of_0),
+        look("lake.a.bad WHERE", of_1),
+    )
 
 
 def test_the_last_runs_are_told_apart() -> None:

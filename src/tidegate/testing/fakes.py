@@ -17,7 +17,7 @@ from tidegate.core.model.errors import (
     TidegateError,
     TopicNotFound,
 )
-from tidegate.core.model.ranges import TopicPartition, total_count
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, total_count
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
@@ -209,6 +209,11 @@ class FakeReader:
         """As the port."""
         self._answer(quarantine)
         return {one: self.rejected[one] for one in rejections}
+
+    def broken(self, table: str, ranges: Sequence[OffsetRange], *, most: int) -> list[Rejection]:
+        """As the port, of what is rejected, whatever the table's name."""
+        within = {r.topic_partition: r for r in ranges}
+        return [one for one in self.rejections(table) if one.lies_in(within)][:most]
 
     def without_origin(self, table: str) -> NoOrigin | None:
         """As the port."""

@@ -255,8 +255,14 @@ class MemoryReader:
         held = {tuple(row[name] for name in ORIGIN): row["value"] for row in self._aside(quarantine)}
         return {one: held.get((one.topic, one.partition, one.offset)) for one in rejections}
 
+    def broken(self, table: str, ranges: Sequence[OffsetRange], *, most: int) -> list[Rejection]:
+        """As the port, of a quarantine."""
+        within = {r.topic_partition: r for r in ranges}
+        return [one for one in self.rejections(table) if one.lies_in(within)][:most]
+
     def _aside(self, quarantine: str) -> tuple[Row, ...]:
-        return self.tables[quarantine].rows if quarantine in self.tables else ()
+        rows = self.tables[quarantine].rows if quarantine in self.tables else ()
+        return tuple(row for row in rows if "rejected_by" in row)
 
 
 def writer(spark: SparkSession, table: str) -> MemorySink:  # noqa: ARG001 - rows come with their session

@@ -38,10 +38,11 @@ from tidegate.kafka.brokers import AdminBrokers
 from tidegate.sinks import reader_of
 from tidegate.ui.caches import Answer, Answers, Kafka, Landings, Plans
 from tidegate.ui.database import NEWEST, Dags, DatabaseStore, Held, KnownDag, handed_on, runs, shadow_of, slots, tasks
+from tidegate.views.broken import MOST, Broken, broken_of
 from tidegate.views.entries import Loads, entries, loaded_last, started_by
 from tidegate.views.history import forecast, points, sampled
 from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipeline_row, waits_for
-from tidegate.views.pages import BatchAnswer, HistoryAnswer, LagAnswer, MapAnswer, QuarantineAnswer, RunAnswer
+from tidegate.views.pages import BatchAnswer, BrokenAnswer, HistoryAnswer, LagAnswer, MapAnswer, QuarantineAnswer, RunAnswer
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
 from tidegate.views.runs import Batch, LoadFigures, ReplayRun, RunMark, batch_of, replay_run, run_marks, without_a_batch
 
@@ -99,6 +100,7 @@ class PageSource:
         self._lags = Answers[Lags]("a broker", LAG_S, wait_s=wait_s, now_ms=now_ms)
         self._loads = Answers[Loads]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
         self._quarantines = Answers[QuarantineView]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
+        self._broken = Answers[Broken]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
         self._shadows = Answers[str | None]("a secrets backend", SHADOW_S, wait_s=wait_s, now_ms=now_ms)
 
     def close(self) -> None:
@@ -289,14 +291,27 @@ class PageSource:
     def batch(self, of: Declared, seq: int, *, replays: bool) -> BatchAnswer:
         """The batch of that number; `error` is why its loads are not known. `replays`: whether to show those of its offsets."""
         state = _state(of.pipeline)
-        key = next((key for key in state.listing.ranges if key.seq == seq), None)
-        if key is None:
+        saved = _saved(state, seq)
+        if saved is None:
             return BatchAnswer(at_ms=now_ms())
-        saved = state.ledger.saved_range(key.key)
         run = next(iter(runs(of.pipeline, [saved.load.run_id])), None)
         loads = self._loads_of(of, state.cursor, run)
         batch = _batch(of, state, saved, run, loads.value, replays=replays)
         return BatchAnswer(batch=batch, **_heard(loads, faults=state.faults))
+
+    def broken(self, of: Declared, seq: int) -> BrokenAnswer:
+        """The first broken records of the batch of that number: the table is read for whoever asks, and nobody else."""
+        saved = None if of.by_batch else _saved(_state(of.pipeline), seq)
+        if saved is None:
+            return BrokenAnswer(at_ms=now_ms())
+        sink, ranges, tables = reader_of(of.sink), saved.load.nonempty, filter(None, (of.table, of.quarantine))
+
+        def ask() -> Broken:
+            return broken_of({table: sink.broken(table, ranges, most=MOST) for table in tables}, ranges, of.quarantine)
+
+        found = self._broken.get((of.table, of.pipeline, seq), ask)
+        view = found.value and replace(found.value, commands=tuple(map(str, map(typed, found.value.commands))))
+        return BrokenAnswer(broken=view, **_heard(found) | {"at_ms": found.at_ms})
 
     def run(self, dag_id: str, of: Declared, run_id: str, *, replays: bool) -> RunAnswer:
         """What a run of one of the pipeline's DAGs read; `error` is why its loads are not known."""
@@ -388,6 +403,12 @@ class PageSource:
 
 def _state(pipeline: str) -> Readable:
     return Readable(Ledger(DatabaseStore(), pipeline))
+
+
+def _saved(state: Readable, seq: int) -> SavedRange | None:
+    """A saved range of the batch; None where none is kept."""
+    key = next((key for key in state.listing.ranges if key.seq == seq), None)
+    return None if key is None else state.ledger.saved_range(key.key)
 
 
 def _row(*read: Any, **known: Any) -> PipelineRow:

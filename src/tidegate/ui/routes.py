@@ -194,6 +194,12 @@ async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: The
     return await _apart(request, of.connection, lambda: source.batch(of, seq, replays=_may_see_runs(user, of.replay_dag)))
 
 
+@router.get("/api/dags/{dag_id}/batches/{seq}/broken", dependencies=[MayRead, MayReadValues])
+async def broken(request: Request, of: ThePipeline, source: TheSource, seq: int) -> Response:
+    """The first broken records of a batch, whose reasons may have values of records."""
+    return await _apart(request, of.connection, lambda: source.broken(of, seq))
+
+
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
 async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> Response:
     """What a DAG run read: its batch, its replay, or why there is neither."""

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from tidegate.core.audit.lag import LagView
 from tidegate.core.audit.quarantine import QuarantineView
+from tidegate.views.broken import Broken
 from tidegate.views.history import Forecast, Point
 from tidegate.views.overview import PipelineRow
 from tidegate.views.range_map import PartitionRow
@@ -93,6 +94,13 @@ class BatchAnswer(PageAnswer):
 
 
 @dataclass(frozen=True, kw_only=True)
+class BrokenAnswer(PageAnswer):
+    """The first broken records of a batch; None where they are not known, or rows are known by their batch."""
+
+    broken: Broken | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunAnswer(BatchAnswer):
     """One DAG run: its batch, its replay or a reason, by its kind; with a batch, the reason is why the run has failed."""
 
@@ -128,7 +136,7 @@ class HistoryAnswer(PageAnswer):
     faults: tuple[str, ...]
 
 
-ANSWERS = (PipelinesAnswer, LagAnswer, MapAnswer, BatchAnswer, RunAnswer, HistoryAnswer, QuarantineAnswer)
+ANSWERS = (PipelinesAnswer, LagAnswer, MapAnswer, BatchAnswer, BrokenAnswer, RunAnswer, HistoryAnswer, QuarantineAnswer)
 """One for each route."""
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from tidegate.core.config.layout import Layout
-from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks
 from tidegate.core.state.history import NoOrigin, TableHistory
 from tidegate.core.state.jobs import LoadJob, LoadResult, Maintained, MaintenanceJob
@@ -113,6 +113,12 @@ class SinkReader(Protocol):
 
     def rejected_values(self, quarantine: str, rejections: Sequence[Rejection]) -> dict[Rejection, bytes | None]:
         """The values of some records in a quarantine, each of which is read by its offset."""
+
+    def broken(self, table: str, ranges: Sequence[OffsetRange], *, most: int) -> list[Rejection]:
+        """Records of the ranges whose row in the table says what is wrong with it, or which the table is the quarantine of.
+
+        At most so many, in any order, by one range a partition; none where there is no such table, or its rows do not say it.
+        """
 
 
 class JobRunner(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from tidegate.core.model.columns import ORIGIN_COLUMNS
 from tidegate.core.model.errors import SinkMisfit
-from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 
 COLUMNS = (
     *(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers"),
@@ -30,6 +30,11 @@ class Rejection(NamedTuple):
     def topic_partition(self) -> TopicPartition:
         """Its partition."""
         return TopicPartition(self.topic, self.partition)
+
+    def lies_in(self, ranges: Mapping[TopicPartition, OffsetRange]) -> bool:
+        """Whether the range of its partition holds it."""
+        r = ranges.get(self.topic_partition)
+        return r is not None and r.from_offset <= self.offset < r.until_offset
 
     @property
     def place(self) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from tidegate.core.config.layout import OWN_FIELDS, Layout, PartitionField, SortField
-from tidegate.core.model.columns import BATCH, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
+from tidegate.core.model.columns import BATCH, ERROR, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import RequestError, SinkMisfit
-from tidegate.core.model.ranges import TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.times import EPOCH, MS, utc
 from tidegate.core.state.history import DataFiles, NoOrigin, Origins, TableCommit, TableHistory
 from tidegate.core.state.receipt import PIPELINE, Receipt
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
 
+REJECTED = ("rejected_by", "reason", "attempt")
+"""What a quarantine says of a record, in the order of a `Rejection`."""
 COLUMNS = "Name its columns of topic, partition and offset with --columns"
 
 
@@ -148,7 +151,7 @@ class IcebergReader:
                 f"{quarantine} holds {held:,} records, more than the {most:,} that a page reads",
                 fix="Run `tidegate quarantine` with the pipeline's name",
             )
-        names = (*ORIGIN_COLUMNS, "rejected_by", "reason", "attempt")
+        names = (*ORIGIN_COLUMNS, *REJECTED)
         rows = loaded.scan(selected_fields=names).to_arrow()
         return [Rejection(*row) for row in zip(*(rows[name].to_pylist() for name in names), strict=True)]
 
@@ -163,6 +166,26 @@ class IcebergReader:
             found = loaded.scan(row_filter=of, selected_fields=("value",)).to_arrow()["value"].to_pylist()
             values[one] = next(iter(found), None)
         return values
+
+    def broken(self, table: str, ranges: Sequence[OffsetRange], *, most: int) -> list[Rejection]:
+        """As the port. Data files whose bounds and counts of nulls rule such rows out are not read."""
+        loaded = load_table(table)
+        if loaded is None or not ranges:
+            return []
+        says = REJECTED if quarantine_of(loaded.properties) else (ERROR,)
+        names = (*ORIGIN_COLUMNS, *says)
+        if not {*names} <= {*loaded.schema().column_names}:
+            return []
+        topics = ", ".join(f"'{topic}'" for topic in sorted({r.topic for r in ranges}))
+        first, until = min(r.from_offset for r in ranges), max(r.until_offset for r in ranges)
+        # around all ranges: PyIceberg takes seconds for a condition of a thousand
+        near = f"{says[0]} is not null and {TOPIC} in ({topics}) and {OFFSET} >= {first} and {OFFSET} < {until}"
+        within = {r.topic_partition: r for r in ranges}
+        with answering(table):
+            batches = loaded.scan(near, selected_fields=names).to_arrow_batch_reader()
+            rows = (row for each in batches for row in zip(*(each[name].to_pylist() for name in names), strict=True))
+            found = (Rejection._make(row if says is REJECTED else (*row[:3], "decode", *row[3:], "")) for row in rows)
+            return list(islice((one for one in found if one.lies_in(within)), most))
 
 
 def _partition_field(column: str, transform: str) -> PartitionField:

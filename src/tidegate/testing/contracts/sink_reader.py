@@ -77,6 +77,12 @@ class SinkReaderContract:
     def test_a_quarantine_that_does_not_exist_holds_nothing(self, reader: SinkReader, table: ReadTable) -> None:
         """As before the first record is rejected."""
         assert reader.rejections(f"{table.name}_none", most=1) == []
+        assert reader.broken(f"{table.name}_none", (OffsetRange("t", 0, 0, 9),), most=1) == []
+
+    def test_rows_that_do_not_say_what_is_wrong_are_not_broken(self, reader: SinkReader, table: ReadTable) -> None:
+        """As those of a transform without a column of errors."""
+        table.commit(write_of(1, 0).to_properties(), 0)
+        assert reader.broken(table.name, (OffsetRange("t", 0, 0, 9),), most=1) == []
 
     def test_a_history_is_in_the_order_of_the_commits(self, reader: SinkReader, table: ReadTable) -> None:
         """The newest first, those of others between; each with its id, its properties, and a time that never goes back."""

@@ -1,5 +1,5 @@
 // Answers as the plugin's routes and Airflow give them, made up. A DAG's name says what is special about it.
-import type { BatchAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, QuarantineAnswer, ReplayRun, RunAnswer, RunMark, BatchTiming } from "../src/answers.ts";
+import type { BatchAnswer, BrokenAnswer, HistoryAnswer, MapAnswer, MapBlock, PipelineRow, PipelinesAnswer, QuarantineAnswer, ReplayRun, RunAnswer, RunMark, BatchTiming } from "../src/answers.ts";
 import type { Run, Task } from "../src/api.ts";
 
 declare const process: { env: Record<string, string | undefined> };
@@ -25,6 +25,7 @@ const pipeline = (name: string, more: Partial<PipelineRow> = {}): PipelineRow =>
   lag: LAG, lag_at_ms: NOW() - 1500,
   lag_points: Array.from({ length: 30 }, (_, n) => 30_000 + 9000 * Math.sin(n / 3)), ...more,
 });
+const DROPPED = "table lake.web.dropped does not hold earlier batches of dropped, which its cursor has committed: there is no such table; 1,477,654 offsets are missing (dropped-0 [0, 492551), dropped-1 [0, 492551), dropped-2 [0, 492552)). Nothing was planned. To load them again, run `tidegate ledger reload dropped`; to go on without them, run `tidegate accept table dropped`; if the table was renamed, correct `sink.table`";
 const LOST = "Failed in plan: retention deleted records before clicks read them: clicks-3 [1476450, 1477654) = 1204 offsets. Nothing was skipped. To record the loss and go on, run `tidegate accept loss clicks`.";
 const UNREADABLE = "saved range tidegate/corrupt/batch/41 cannot be read: it is no JSON. Run `tidegate ledger rebuild corrupt` to restore it from the table's own history";
 const TORN = "pipelines/torn.yaml: line 3, column 9: not valid YAML: mapping values are not allowed here\npipelines/torn.yaml: <b>sink</b>: is required";
@@ -33,6 +34,7 @@ const PIPELINES: PipelineRow[] = [
   pipeline("corrupt", { trouble: "unreadable", says: UNREADABLE, command: "tidegate ledger rebuild corrupt", last: null, seq: 0, faults: [UNREADABLE] }),
   pipeline("torn", { trouble: "file", says: TORN, command: "tidegate check", file_error: TORN, lag: null, lag_points: [] }),
   pipeline("clicks", { trouble: "stopped", says: LOST, command: "tidegate accept loss clicks", pending: { seq: 4981, run_id: "scheduled__2026-11-23T17:00:00+00:00", offsets: 182_113 }, failure: { run_id: "scheduled__2026-11-23T17:00:00+00:00", why: LOST } }),
+  pipeline("dropped", { trouble: "stopped", says: DROPPED, command: "tidegate ledger reload dropped", refusal: DROPPED }),
   pipeline("away", { trouble: "late", says: "The last run took 95 s; one starts each 60 s.", command: "tidegate plan away", last: { ...last(9), run_ms: 95_000 }, lag_at_ms: NOW() - 185_000, lag_error: AWAY }),
   pipeline(HOSTILE, { run: { run_id: "manual__1", state: "running", since_ms: NOW() - 12_000 } }),
   pipeline("many"),
@@ -141,6 +143,19 @@ const QUARANTINE: QuarantineAnswer = {
   },
 };
 
+const BROKEN: BrokenAnswer = {
+  at_ms: NOW(), error: null, soon: false,
+  broken: {
+    records: [
+      { place: "flights-0 at 1000451", reason: "not JSON" },
+      { place: "flights-0 at 1000497", reason: `${HOSTILE} is no carrier` },
+      { place: "flights-2 at 1000113", reason: `distance: ${"9".repeat(180)} does not fit int, nor does anything else of ${"this very long text ".repeat(30)}` },
+    ],
+    more: true, partitions: ["flights-0", "flights-2"],
+    commands: ['tidegate sql "SELECT * FROM lake.web.flights WHERE _error IS NOT NULL AND (_kafka_topic = \'flights\' AND _kafka_partition = 0 AND _kafka_offset >= 1000000 AND _kafka_offset < 1045000 OR _kafka_topic = \'flights\' AND _kafka_partition = 2 AND _kafka_offset >= 1000002 AND _kafka_offset < 1045002) ORDER BY _kafka_offset LIMIT 100"'],
+  },
+};
+
 function tasks(): Task[] {
   const at = (s: number) => new Date(NOW() - 70_000 + s * 1000).toISOString();
   const took: [string, number, number][] = [["plan", 0, 2.1], ["load", 3.4, 18.4], ["commit", 20, 21.2], ["catch_up", 22, 22.4]];
@@ -173,6 +188,7 @@ export function answer(method: string, path: string, query: URLSearchParams, bod
   if (id === "forbidden") return [403, { detail: "Forbidden" }];
   if (id === "none") return [404, { message: "none is no pipeline of Tidegate", fix: "Open the page of a pipeline's own DAG" }];
   if (view === "map") return [200, map(id, query)];
+  if (rest[1] === "broken") return [200, BROKEN];
   if (view === "batches") return [200, batch(id, Number(rest[0]))];
   if (view === "runs") return [200, run(id, rest.join("/"))];
   if (view === "history") return [200, history(id, query)];

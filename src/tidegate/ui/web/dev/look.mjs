@@ -96,8 +96,8 @@ async function again(page) {
 }
 /** The counts filter, and a row tells more on demand. */
 async function filtered(page) {
-  await page.getByRole("button", { name: "1 stopped" }).click();
-  if ((await page.getByRole("rowheader").count()) !== 1) throw new Error("more than what is stopped is shown");
+  await page.getByRole("button", { name: "2 stopped" }).click();
+  if ((await page.getByRole("rowheader").count()) !== 2) throw new Error("more than what is stopped is shown");
   await page.getByRole("button", { name: "More of clicks" }).click();
   await page.getByText("batch 4,981, 182,113 offsets").waitFor();
 }
@@ -128,6 +128,7 @@ const SHOTS = [
   ["dry", "dags/flights__replay/runs/dry/plugin/range"],
   ["chunks", "dags/flights__replay/runs/again/plugin/range"],
   ["linked", "dags/flights/plugin/ranges?batch=4796", async (page) => { await page.getByText("Batch 4,796 is").waitFor(); }],
+  ["broken", "dags/flights/plugin/ranges?batch=4796", async (page) => { await page.getByRole("button", { name: "Show broken records" }).press("Enter"); await page.getByText("flights-2 at 1000113").waitFor(); }],
   ["time", "dags/flights/plugin/ranges?axis=time", timed],
   ["rate", "dags/flights/plugin/ranges", rates],
 ];

@@ -1,5 +1,6 @@
 import type { Batch, BatchAnswer } from "./answers";
 import { rangePage, runPage, taskPage, tasksOf } from "./api";
+import { Broken } from "./Broken";
 import { count, duration, time } from "./format";
 import { Refused } from "./Page";
 import { phasesOf, phasesOfTiming, WAITING } from "./phases";
@@ -29,6 +30,7 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
       )}
       <Phases dagId={dagId} batch={batch} />
       <Load of={batch.load} />
+      {(batch.load?.errors || batch.loads.some((load) => load.quarantined)) && <Broken dagId={dagId} seq={batch.seq} />}
       {batch.rate !== null && (
         <p>
           Backpressure: {batch.rate.policy} allowed {count(batch.rate.records)} records (

@@ -49,7 +49,7 @@ function Chip({ of, now }: { of: PipelineRow; now: number }) {
 }
 
 /** A command that goes on, to be copied. */
-function Command({ line, later }: { line: string; later: boolean }) {
+export function Command({ line, later }: { line: string; later: boolean }) {
   const [copied, setCopied] = useState(false);
   return (
     <div className="command">

@@ -17,10 +17,11 @@ export function Page({ title, children }: { title: string; children: ReactNode }
 /** A text whose parts between backticks are code. */
 export const withCode = (text: string): ReactNode[] => text.split(/`([^`]+)`/).map((each, n) => (n % 2 === 1 ? <code key={n}>{each}</code> : each));
 
-/** A text of at most `longest` characters, or its beginning, with the whole as its title. */
-export function Cut({ text, longest }: { text: string; longest: number }) {
-  if (text.length <= longest) return <span>{withCode(text)}</span>;
-  return <span title={text}>{withCode(`${text.slice(0, longest).replace(/\s\S*$/, "")}…`)}</span>;
+/** A text of at most `longest` characters, or its beginning, with the whole as its title; `plain` has no code in it. */
+export function Cut({ text, longest, plain = false }: { text: string; longest: number; plain?: boolean }) {
+  const isCut = text.length > longest;
+  const shown = isCut ? `${text.slice(0, longest).replace(/\s\S*$/, "")}…` : text;
+  return <span title={isCut ? text : undefined}>{plain ? shown : withCode(shown)}</span>;
 }
 
 /** Why something is not shown, or is not new. */

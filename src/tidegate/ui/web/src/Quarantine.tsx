@@ -6,7 +6,7 @@ import { Panel } from "./Panel";
 import { isSoon, useAnswer } from "./useAnswer";
 
 /** The whole quarantine is read for an answer: an open panel does not ask every few seconds. */
-const SELDOM_S = 600;
+export const SELDOM_S = 600;
 
 /** Which records a pipeline has rejected, and why. */
 export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => void }) {

@@ -72,6 +72,35 @@ export interface BatchTiming {
   ended_at_ms: number;
 }
 
+/** The first broken records of a batch, in the order of the log. */
+export interface Broken {
+  /** Of those that are in a table or a quarantine now: a replay may have loaded others again. */
+  records: BrokenRecord[];
+  /** Whether there are more. */
+  more: boolean;
+  /** Those that have any, by name, as far as is read. */
+  partitions: string[];
+  /** Each shows those of one table. */
+  commands: string[];
+}
+
+/** The first broken records of a batch; null where they are not known, or rows are known by their batch. */
+export interface BrokenAnswer {
+  /** When it was made, or brokers were asked for the lag (epoch ms). */
+  at_ms: number;
+  /** Why there is nothing newer, and what to do about it. */
+  error: string | null;
+  /** Whether a newer answer is on its way. */
+  soon: boolean;
+  broken: Broken | null;
+}
+
+/** Where a record is in the log, in words, and what is wrong with it. */
+export interface BrokenRecord {
+  place: string;
+  reason: string;
+}
+
 /** A chunk of a replay, and the newest load of it: when it was committed (epoch ms), its rows; null where there is none. */
 export interface ChunkRow {
   chunk: number;
