@@ -4,11 +4,8 @@ import type { BrokenAnswer } from "./answers";
 import { part, view } from "./api";
 import { Command } from "./Glance";
 import { Asking, Cut, Refused } from "./Page";
-import { SELDOM_S } from "./Quarantine";
+import { LONGEST, SELDOM_S } from "./Quarantine";
 import { isSoon, useAnswer } from "./useAnswer";
-
-/** Characters of a reason. */
-const LONGEST = 200;
 
 /** The first broken records of a batch, once somebody asks for them: the table is read for it. */
 export function Broken({ dagId, seq }: { dagId: string; seq: number }) {

@@ -1,12 +1,14 @@
 import type { QuarantineAnswer } from "./answers";
 import { part, view } from "./api";
 import { count } from "./format";
-import { Asking, Refused } from "./Page";
+import { Asking, Cut, Refused } from "./Page";
 import { Panel } from "./Panel";
 import { isSoon, useAnswer } from "./useAnswer";
 
 /** The whole quarantine is read for an answer: an open panel does not ask every few seconds. */
 export const SELDOM_S = 600;
+/** Characters of a reason. */
+export const LONGEST = 200;
 
 /** Which records a pipeline has rejected, and why. */
 export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => void }) {
@@ -29,7 +31,7 @@ export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => v
           <ul>
             {found.reasons.map((each) => (
               <li key={`${each.rejected_by} ${each.reason}`}>
-                <b>{each.reason}</b> ({each.rejected_by}): {count(each.records)}, {each.first}
+                <b><Cut text={each.reason} longest={LONGEST} plain /></b> ({each.rejected_by}): {count(each.records)}, {each.first}
                 {each.records > 1 && ` to ${each.last}`}. <span className="muted">The first one:</span> <code>{each.sample}</code>
               </li>
             ))}
