@@ -111,8 +111,8 @@ class Stack:
         return AirflowApi(url, "admin", self.secrets()["AIRFLOW_ADMIN_PASSWORD"])
 
     def produce(self, count: int) -> None:
-        """Append this many records to the topic `flights`."""
-        self.run("airflow-scheduler", "python", "-c", PRODUCE, str(count))
+        """Append this many records to the topic `flights`, from where no end of PostgreSQL is felt."""
+        self.run("spark-worker", "python", "-c", PRODUCE, str(count))
         self.produced += count
 
     def begin(self, dag_id: str) -> str:
