@@ -9,7 +9,7 @@ import pytest
 
 from tidegate.core.config.checks import table_faults
 from tidegate.core.config.parse import parse_pipeline
-from tidegate.core.config.pipeline import MIB, Maintenance, Pipeline, Replay, Sink, Source, Step
+from tidegate.core.config.pipeline import MIB, Maintenance, Pipeline, Quarantine, Replay, Sink, Source, Step
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.maintenance.advice import advice, state_of
 from tidegate.core.model.errors import ConfigError
@@ -21,8 +21,9 @@ NOW_MS = 100 * DAY_S * 1000
 TABLE = TableHistory(files=DataFiles(count=10, size=10 * MIB))
 
 
-def parsed(maintenance: Any) -> Pipeline:
-    settings = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": {"table": "a.b.c"}, "maintenance": maintenance}
+def parsed(maintenance: Any, **properties: str) -> Pipeline:
+    sink = {"table": "a.b.c", "properties": properties}
+    settings = {"source": {"topics": ["t"]}, "transform": "m:f", "sink": sink, "maintenance": maintenance}
     return parse_pipeline("orders", settings, file="orders.yaml")
 
 
@@ -133,6 +134,10 @@ def faults(table: str, of: str, maintenance: Maintenance | None) -> dict[str, li
     own, other = replace(PIPELINE, maintenance=maintenance), Pipeline("eu", Source(("t",)), "m:f", sink=Sink("lake.shop.eu"))
     if of == "its own replays":
         own = replace(own, replay=Replay(tables=(table,)))
+    elif of == "its own quarantine":
+        own = replace(own, quarantine=Quarantine(table))
+    elif of == "a quarantine":
+        other = replace(other, quarantine=Quarantine(table))
     elif of == "replays":
         other = replace(other, replay=Replay(tables=(table,)))
     else:
@@ -152,7 +157,10 @@ def test_one_pipeline_maintains_a_table() -> None:
     assert table_faults([one, replace(other, maintenance=None)]) == {}
 
 
-LIES_THERE = [("sink", "eu"), ("replays", "eu"), ("its own replays", "orders")]
+LIES_THERE = [
+    *(("sink", "eu"), ("replays", "eu"), ("its own replays", "orders")),
+    *(("a quarantine", "eu"), ("its own quarantine", "orders")),
+]
 
 
 @pytest.mark.parametrize(
@@ -167,6 +175,22 @@ def test_orphans_are_not_removed_where_another_table_lies_in_the_data_folder(tab
     found = {name: [fault.split(" may ")[0] for fault in each] for name, each in faults(table, of, REMOVING).items()}
     assert found == ({"orders": [f"maintenance.keep_orphans: {table} of pipeline {owner}"]} if owner else {})
     assert faults(table, of, Maintenance()) == {}
+
+
+def test_orphans_of_a_quarantine_are_not_removed_where_another_table_lies_in_its_data_folder() -> None:
+    """Maintenance cleans that too."""
+    own = replace(PIPELINE, maintenance=REMOVING, quarantine=Quarantine("lake.q.orders"))
+    other = Pipeline("eu", Source(("t",)), "m:f", sink=Sink("lake.q.orders.data.eu"))
+    (fault,) = table_faults([own, other])["orders"]
+    assert "lake.q.orders.data.eu of pipeline eu may keep its files in the data folder of lake.q.orders, where" in fault
+
+
+def test_orphans_are_not_removed_of_a_folder_that_the_file_gives_to_tables_of_replays_too() -> None:
+    """Whose files Iceberg keeps there without the table's name."""
+    path = {"write.data.path": "s3://b/orders"}
+    assert parsed({}, **path).sink.properties == path
+    with pytest.raises(ConfigError, match=r"keep_orphans: tables of replays have their files in write\.data\.path"):
+        parsed({"keep_orphans": "3d"}, **path)
 
 
 @pytest.mark.parametrize("of", ["sink", "replays"])

@@ -109,12 +109,12 @@ def _orphans_fault(this: Pipeline, that: Pipeline) -> str | None:
     """Catalogs keep a table in a folder of its name, below the one of its namespace, and its files there in `data`."""
     if this.maintenance is None or this.maintenance.keep_orphans is None:
         return None
-    folder = f"{this.sink.table}.data".lower()
-    for table in (that.sink.table, *that.replay.tables):
-        if table.lower() == folder or table.lower().startswith(f"{folder}."):
+    cleaned, others = (this.sink.table, this.quarantine_table), (that.sink.table, *that.replay.tables, that.quarantine_table)
+    for own, table in product(filter(None, cleaned), filter(None, others)):
+        if f"{table}.".lower().startswith(f"{own}.data.".lower()):
             return (
-                f"maintenance.keep_orphans: {table} of pipeline {that.name} may keep its files in the data folder of "
-                f"{this.sink.table}, where they look like orphans; leave keep_orphans out"
+                f"maintenance.keep_orphans: {table} of pipeline {that.name} may keep its files in the data folder of {own}, "
+                "where they look like orphans; leave keep_orphans out"
             )
     return None
 

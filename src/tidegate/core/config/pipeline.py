@@ -30,6 +30,8 @@ Step = Literal["compact", "expire", "remove_orphans"]
 """What is done to a table, one after the other."""
 
 MIB = 1 << 20
+DATA_PATH = "write.data.path"
+"""The property of an Iceberg table that says where its data files are."""
 
 
 @dataclass(frozen=True)
@@ -457,6 +459,9 @@ class Pipeline(Settings):
             yield "contract", f"records that it rejects go to a quarantine; {how}"
         if self.quarantine_table and self.writes(self.quarantine_table):
             yield "quarantine.table", f"{self.quarantine_table} is a table of rows; choose another one"
+        if self.maintenance is not None and self.maintenance.keep_orphans is not None and DATA_PATH in self.sink.properties:
+            why = f"tables of replays have their files in {DATA_PATH} of sink.properties, too, where they look like orphans"
+            yield "maintenance.keep_orphans", f"{why}; leave it out"
         if isinstance(self.schedule, LagSchedule) and self.limits.min_records is not None:
             why = "would skip runs that schedule starts for what is unread"
             yield "limits.min_records", f"{why}; remove it, and set schedule.lag"

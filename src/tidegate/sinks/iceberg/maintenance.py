@@ -22,7 +22,7 @@ from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from tidegate.core.config.layout import sql_text
-from tidegate.core.config.pipeline import Maintenance
+from tidegate.core.config.pipeline import DATA_PATH, Maintenance
 from tidegate.core.maintenance.expiry import Snapshot, to_expire
 from tidegate.core.model.columns import BATCH, ORIGIN_COLUMNS
 from tidegate.core.model.errors import SinkMisfit, some
@@ -208,7 +208,7 @@ def remove_orphans(spark: SparkSession, table: str, before_ms: int) -> int:
         return 0
     # what is said of the table itself comes last, behind columns that may be named the same
     *_, described = spark.sql(f"DESCRIBE TABLE EXTENDED {quoted(table)}").where("col_name = 'Location'").collect()
-    folder = _properties(spark, table).get("write.data.path", f"{described['data_type']}/data")
+    folder = _properties(spark, table).get(DATA_PATH, f"{described['data_type']}/data")
     arguments = f"older_than => TIMESTAMP '{_time(before_ms)}', location => {sql_text(folder)}"
     return len(_call(spark, table, "remove_orphan_files", arguments))
 
