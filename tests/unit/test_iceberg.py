@@ -13,9 +13,11 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.transforms import parse_transform
 from pyiceberg.types import IntegerType, LongType, StringType
 
 from tests.records import write_of
+from tidegate.core.config.layout import Layout
 from tidegate.core.model.errors import SinkMisfit, SinkUnavailable, StateCorrupt
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.rejection import Rejection
@@ -118,6 +120,20 @@ def test_broken_records_of_some_ranges_are_found_in_a_table_and_in_a_quarantine(
     assert [one.reason for one in IcebergReader().broken("lake.demo.aside", ranges, most=9)] == ["a", "b", "c"]
     assert len(IcebergReader().broken("lake.demo.aside", ranges, most=2)) == 2
     assert IcebergReader().broken(NAME, (), most=9) == []
+
+
+def test_a_layout_has_no_field_that_a_file_cannot_name(table: Table) -> None:
+    """By a column of any name, or of a transform that is none, such as what is left of a dropped field."""
+    with table.update_schema() as change:
+        for name in ("at", "order-id", "note"):
+            change.add_column(name, StringType())
+    with table.update_spec() as spec:
+        for name, transform in (("at", "bucket[4]"), ("order-id", "identity"), ("note", "void"), ("_kafka_topic", "identity")):
+            spec.add_field(name, parse_transform(transform))
+    held = IcebergReader().layout(NAME)
+    assert held is not None
+    assert held.partition_by == ("bucket(4, at)",)
+    assert Layout().changes(held, NAME) == [f"ALTER TABLE {NAME} DROP PARTITION FIELD bucket(4, at)"]
 
 
 def test_rows_of_no_record_are_counted(table: Table) -> None:

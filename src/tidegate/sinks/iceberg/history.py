@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from tidegate.core.config.layout import OWN_FIELDS, Layout, PartitionField, SortField
+from tidegate.core.config.layout import OWN_FIELDS, PARTITION_FIELD, Layout, PartitionField, SortField
 from tidegate.core.model.columns import BATCH, ERROR, OFFSET, ORIGIN_COLUMNS, PARTITION, TOPIC
 from tidegate.core.model.counts import is_whole
 from tidegate.core.model.errors import RequestError, SinkMisfit
@@ -107,7 +107,7 @@ class IcebergReader:
         return "lost" if "lost" in found else "foreign" if "foreign" in found else None
 
     def layout(self, table: str) -> Layout | None:
-        """By the fields of the current spec, but for topic and partition, and of the current sort order.
+        """By the fields of the current spec that a file can name, but for topic and partition, and of the current sort order.
 
         Raises:
             SinkUnavailable: the catalog is not configured here, or does not answer.
@@ -124,7 +124,7 @@ class IcebergReader:
             for of in loaded.sort_order().fields
         ]
         return Layout(
-            partition_by=tuple(str(field) for field in fields if field not in OWN_FIELDS),
+            partition_by=tuple(str(of) for of in fields if of not in OWN_FIELDS and PARTITION_FIELD.fullmatch(str(of))),
             sort_by=tuple(map(str, order)),
             properties=loaded.properties,
             format_version=loaded.format_version,
