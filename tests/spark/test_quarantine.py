@@ -65,7 +65,7 @@ def twice(records):
     return reject(rows, id < 3, "second")
 """
 FOURS = {0, 4, 8}
-HELD = "id INT, kind STRING NOT NULL, amount DECIMAL(2, 1), ratio FLOAT, n INT, k BIGINT"
+HELD = "id INT, kind STRING NOT NULL, amount DECIMAL(2, 1), ratio FLOAT, n INT, k BIGINT, whole DECIMAL(20, 0)"
 TYPED = """
 from pyspark.sql import functions as F
 from tidegate.formats.json import parse_json
@@ -83,7 +83,8 @@ def wide(records):
     ratio = "CASE id WHEN 14 THEN 1e300D WHEN 15 THEN 1e-300D WHEN 9 THEN double('-Infinity') ELSE 0.1D END ratio"
     n, kind = "CASE id WHEN 16 THEN 3000000000 ELSE 7 END n", "CASE id WHEN 17 THEN null ELSE kind END kind"
     k = "CASE id WHEN 18 THEN 9223372036854775808D ELSE -9223372036854775808D END k"
-    return narrow(records).selectExpr(amount, number, ratio, n, kind, k, "* EXCEPT (id, amount, ratio, n, kind, k)")
+    rows = narrow(records).withColumn("whole", F.lit(1e19))
+    return rows.selectExpr(amount, number, ratio, n, kind, k, "* EXCEPT (id, amount, ratio, n, kind, k)")
 
 def constant(records):
     return narrow(records).selectExpr("* EXCEPT (n)", "3000000000 n")

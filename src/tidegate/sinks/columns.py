@@ -16,6 +16,7 @@ from pyspark.sql.types import (
     DecimalType,
     DoubleType,
     FloatType,
+    LongType,
     MapType,
     NumericType,
     StructType,
@@ -235,7 +236,8 @@ def misfit(held: StructType, made: StructType, contract: Contract, *, kept_as: K
                 fits &= is_same & ((cast != 0) | (value == 0))
             else:
                 fits &= cast.try_cast(one.made).eqNullSafe(value)
-                if isinstance(one.made, (FloatType, DoubleType)):  # which casts of the least that is too great make fit
+                # which a cast of the least that is too great makes fit
+                if isinstance(one.made, (FloatType, DoubleType)) and isinstance(one.held, LongType):
                     fits &= value < float(2**63)
             # without the value, which the record has: or each would be a reason of its own
             reasons.append(F.when(value.isNotNull() & ~fits, F.lit(f"{one.name} does not fit {sql_type(one.held)}")))
