@@ -138,6 +138,12 @@ def test_each_failure_has_its_error_with_a_fix(text: str, expected: type[Tidegat
         assert found.fields == {"table": "lake.a.b"}
 
 
+def test_a_state_that_lost_its_files_is_named_by_its_folder() -> None:
+    """Which may be that of the quarantine: its snapshots are not in the table."""
+    found = translate(Remote("NotFoundException: Location does not exist: s3://l/t_quarantine/metadata/snap-8-1-2f.avro"))
+    assert "(s3://l/t_quarantine/metadata/snap-8-1-2f.avro)" in found.message
+
+
 def test_a_topic_that_may_not_be_read_is_named_where_kafka_names_none() -> None:
     """As where it may not be described either. The topics are those of the load."""
     found = translate(Remote("common.errors.TopicAuthorizationException: Topic authorization failed."), topics="orders, visits")

@@ -43,9 +43,11 @@ MISSING = (
 
 UNANSWERED = (
     Rule(
-        r"NotFoundException: [^\n]*?(snap-\d+-\d+-[-0-9a-f]+\.avro)",
+        # with the folder, which says whether it is the table or its quarantine
+        r"NotFoundException: [^\n]*?(\S*snap-\d+-\d+-[-0-9a-f]+\.avro)",
         TableLost,
-        "the table's current state has lost its files, as where a catalog's client repeats a commit that has landed unanswered",
+        "the current state of the table in this folder has lost its files, as where a catalog's client repeats a commit that "
+        "has landed unanswered",
         "Run `CALL CATALOG.system.rollback_to_snapshot('NAMESPACE.TABLE', ID)` with this snapshot's parent_id, which is in "
         "CATALOG.NAMESPACE.TABLE.snapshots, or, where that is null, `DROP TABLE CATALOG.NAMESPACE.TABLE`, which held nothing "
         "before; and clear the task with those after it: the load writes its rows again",
