@@ -17,6 +17,7 @@ import tidegate.spark.load
 from tests.records import changed
 from tests.spark.conftest import Job, Load
 from tests.spark.sinks_under_test import SinkUnderTest, either_sink, in_memory, offsets_in
+from tidegate.core.audit.quarantine import judge_quarantine
 from tidegate.core.config.pipeline import Contract, Maintenance, Quarantine, Step
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.model.errors import BudgetExceeded, ReceiptMismatch, RequestError, SinkMisfit, SparkJobFailed, TransformError
@@ -277,6 +278,28 @@ def test_a_load_whose_records_another_attempt_swept_has_them_again_where_its_pro
         load(changed(job(3, 6, seq=2, transform="shop:new"), replay="other"))
     assert load(mine).landed_before == on_top
     assert {*held.rejected} == ({0, 8} if on_top else FOURS)
+    assert sorted([*held.rows, *held.rejected]) == [*range(10)]
+
+
+@either_sink
+def test_no_record_is_lost_by_a_commit_that_lands_once_the_next_try_is_done(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records
+) -> None:
+    """Its process is gone, as where Spark goes on without it: what the other try has set aside counts instead."""
+    load(job(0, 10, transform="shop:new"))
+    mine = changed(job(0, 10, seq=1, transform="shop:old"), replay="late")
+    with ExitStack() as until_end:
+
+        def next_try() -> None:
+            load(mine)
+            until_end.enter_context(at("after-write", raising(Killed)))
+
+        until_end.enter_context(at("between-commits", next_try))
+        until_end.enter_context(pytest.raises(Killed))
+        load(mine)
+    reader = reader_of(sink.kind)
+    found = judge_quarantine(reader.rejections(held.aside), reader.receipts(table, "orders"))
+    assert ({one.offset for one in found.rejected}, found.left) == (FOURS, 0)
     assert sorted([*held.rows, *held.rejected]) == [*range(10)]
 
 

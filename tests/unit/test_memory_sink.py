@@ -187,7 +187,7 @@ def test_quarantine_holds_what_the_newest_load_of_a_range_has_set_aside(sink: Me
 
     def set_aside(attempt: str, *offsets: int, of_load: str = "batch 0 of orders", year: int = 9999) -> None:
         said: dict[str, Any] = {"rejected_by": "decode", "reason": "broken", "value": b"<", "attempt": attempt, "load": of_load}
-        said["added_at"] = datetime(year, 1, 1, tzinfo=UTC)
+        said |= {"transform": "m:f", "added_at": datetime(year, 1, 1, tzinfo=UTC)}
         rows = ({"id": 0, "_kafka_topic": "orders", "_kafka_partition": 0, "_kafka_offset": n, **said} for n in offsets)
         of = replace(job, load=replace(job.load, ranges=(at(0, 9),)))
         sink.set_aside(cast("DataFrame", Frame(*rows)), ByOrigin(job.load.ranges), of, attempt)

@@ -24,7 +24,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Receipt
-from tidegate.core.state.rejection import COLUMNS, Rejection, check_quarantine
+from tidegate.core.state.rejection import COLUMNS, Rejection, check_quarantine, load_of
 from tidegate.pipelines import load_pipeline
 from tidegate.sinks.iceberg.summary import quarantine_of
 from tidegate.spark.quarantine import Rejected
@@ -55,6 +55,18 @@ def test_a_record_counts_where_the_load_that_set_it_aside_is_what_the_table_hold
     assert (found.records, found.left) == (4, 11)
     assert found.ranges == (OffsetRange("t", 0, 4, 16),)
     assert judge_quarantine([], []).ranges == ()
+
+
+def test_a_record_counts_that_another_attempt_at_the_load_has_set_aside() -> None:
+    """The commit of a killed one lands after the next has swept what it set aside; what both have set aside counts once."""
+    late = receipt(1, "late", (0, 10), aside=1)
+    of = load_of(late.load), late.write.transform
+    there = [Rejection(*rejected(5, attempt)[:6], *of) for attempt in ("a", "late", "z")]
+    for held in (there, there[:2], there[:1], there[2:]):
+        found = judge_quarantine(held, [late], {TP: 10})
+        assert (found.records, found.left) == (1, len(held) - 1)
+    for other in (there[0]._replace(load="batch 2 of p"), there[0]._replace(transform="m:f@2")):
+        assert judge_quarantine([other], [late], {TP: 10}).records == 0
 
 
 def test_below_the_cursor_a_record_of_an_expired_receipt_counts_once() -> None:

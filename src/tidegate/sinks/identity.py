@@ -32,11 +32,6 @@ LONGEST_FOLDER = 255
 """Bytes of a folder's name, in most file systems. A topic has 249 at most, none of which is written as several."""
 
 
-def load_of(load: Load) -> str:
-    """What a quarantine says of the load that has set a record aside; the same for every attempt at it."""
-    return f"{load.named} of {load.pipeline}"
-
-
 def inside(ranges: Sequence[OffsetRange]) -> Column:
     """True for rows whose origin lies in one of the ranges, false or null for every other row. At least one range."""
     return any_of(

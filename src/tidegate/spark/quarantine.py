@@ -21,8 +21,8 @@ from tidegate.core.model.errors import BudgetExceeded, TransformError
 from tidegate.core.model.ranges import total_count
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import Write
+from tidegate.core.state.rejection import load_of
 from tidegate.sinks.failures import DECIDED_TWICE
-from tidegate.sinks.identity import load_of
 
 LONGEST = 1000
 """Characters of a reason that are kept."""

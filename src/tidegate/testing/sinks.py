@@ -26,10 +26,10 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition, without
 from tidegate.core.state.history import NoOrigin, TableCommit, TableHistory
 from tidegate.core.state.jobs import LoadJob, Maintained, MaintenanceJob
 from tidegate.core.state.receipt import PIPELINE, Receipt, Write
-from tidegate.core.state.rejection import Rejection
+from tidegate.core.state.rejection import Rejection, load_of
 from tidegate.sinks.boxes import Box
 from tidegate.sinks.columns import agreed, alterations, fitted, misfit
-from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity, load_of
+from tidegate.sinks.identity import ORIGIN, ByOrigin, Identity
 from tidegate.sinks.port import Phases, Prepared
 
 Row = Mapping[str, Any]
@@ -247,7 +247,7 @@ class MemoryReader:
     def rejections(self, quarantine: str, *, most: int | None = None) -> list[Rejection]:  # noqa: ARG002 - it holds few
         """As the port."""
         self.history(quarantine)
-        names = (*ORIGIN, "rejected_by", "reason", "attempt")
+        names = (*ORIGIN, *Rejection._fields[3:])
         return [Rejection(*(row[name] for name in names)) for row in self._aside(quarantine)]
 
     def rejected_values(self, quarantine: str, rejections: Sequence[Rejection]) -> dict[Rejection, bytes | None]:

@@ -1,6 +1,7 @@
 """What of a quarantine counts, and which replay would empty it: the rejected records, judged by the receipts of their table.
 
-A record counts as rejected where the load that set it aside is the one that the table holds of its offset. Where no receipt is
+A record counts as rejected where the load that set it aside is the one that the table holds of its offset, in whichever of its
+attempts: the commit of one that was killed may land after the next one has swept what it had set aside. Where no receipt is
 kept of that offset, since somebody has expired snapshots, and the cursor is past it, one record of it counts. Any other is left
 of a load that was killed, has yet to commit, or was replaced.
 """
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks, other_topics
 from tidegate.core.state.ports import Brokers, SinkReader
-from tidegate.core.state.receipt import Receipt
+from tidegate.core.state.receipt import Receipt, Write
 from tidegate.core.state.rejection import Rejection
 from tidegate.core.state.saved_replay import live
 
@@ -67,14 +68,14 @@ def judge_quarantine(
     another pipeline's, which shares the table. `log` is what the brokers hold of its topics; None: every record.
     """
     committed = committed or {}
-    loaded: dict[TopicPartition, list[tuple[int, int, str, bool]]] = {}
+    loaded: dict[TopicPartition, list[tuple[int, int, Write, bool]]] = {}
     for receipt, ranges in live(receipts):
         former = {} if log is None else other_topics(receipt.load.topic_ids, log.topic_ids)
         for r in ranges:
-            known = r.from_offset, r.until_offset, receipt.write.attempt, r.topic in former
+            known = r.from_offset, r.until_offset, receipt.write, r.topic in former
             loaded.setdefault(r.topic_partition, []).append(known)
     for loads in loaded.values():
-        loads.sort()
+        loads.sort(key=lambda load: load[0])
     counted: list[Rejection] = []
     left, gone = 0, 0
     by_reason: dict[tuple[str, str], list[Rejection]] = {}
@@ -85,13 +86,13 @@ def judge_quarantine(
             continue
         of_partition = loaded.get(tp, [])
         at = bisect_right(of_partition, one.offset, key=lambda load: load[0]) - 1
-        _, until, attempt, is_former = of_partition[at] if at >= 0 else (0, 0, "", False)
-        if one.offset >= until:  # no receipt is kept of it
-            is_former, is_twice = False, bool(counted) and counted[-1][:3] == one[:3]
-            counts = one.offset < committed.get(tp, 0) and not is_twice
+        _, until, write, is_former = of_partition[at] if at >= 0 else (0, 0, None, False)
+        if write is None or one.offset >= until:  # no receipt is kept of it
+            is_former, counts = False, one.offset < committed.get(tp, 0)
         else:
-            counts = attempt == one.attempt
-        if not counts:
+            counts = one.is_of(write)
+        is_again = bool(counted) and counted[-1][:3] == one[:3] and counted[-1].attempt != one.attempt
+        if is_again or not counts:
             left += 1
             continue
         counted.append(one)

@@ -8,6 +8,7 @@ from typing import NamedTuple
 from tidegate.core.model.columns import ORIGIN_COLUMNS
 from tidegate.core.model.errors import SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.state.receipt import Load, Write
 
 COLUMNS = (
     *(*ORIGIN_COLUMNS, "timestamp", "key", "value", "headers"),
@@ -16,8 +17,13 @@ COLUMNS = (
 """Of a quarantine: a record as it is in the log, and what its load says of it."""
 
 
+def load_of(load: Load) -> str:
+    """What a quarantine says of the load that has set a record aside; the same for every attempt at it."""
+    return f"{load.named} of {load.pipeline}"
+
+
 class Rejection(NamedTuple):
-    """A record in quarantine: where it is in the log, what has rejected it and why, in which attempt to load it."""
+    """A record in quarantine: where it is in the log, what has rejected it and why, in which attempt at which load."""
 
     topic: str
     partition: int
@@ -25,6 +31,12 @@ class Rejection(NamedTuple):
     rejected_by: str
     reason: str
     attempt: str
+    load: str = ""
+    transform: str = ""
+
+    def is_of(self, write: Write) -> bool:
+        """Whether a write has set it aside, or another attempt at its load by the same transform, which rejects the same."""
+        return self.attempt == write.attempt or (self.load, self.transform) == (load_of(write.load), write.transform)
 
     @property
     def topic_partition(self) -> TopicPartition:

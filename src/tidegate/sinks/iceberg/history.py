@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyiceberg.table.snapshots import Snapshot
 
 REJECTED = ("rejected_by", "reason", "attempt")
-"""What a quarantine says of a record, in the order of a `Rejection`."""
+"""What a quarantine says of a record, in the order of a `Rejection`, which goes on with the load."""
 COLUMNS = "Name its columns of topic, partition and offset with --columns"
 
 
@@ -151,7 +151,7 @@ class IcebergReader:
                 f"{quarantine} holds {held:,} records, more than the {most:,} that a page reads",
                 fix="Run `tidegate quarantine` with the pipeline's name",
             )
-        names = (*ORIGIN_COLUMNS, *REJECTED)
+        names = (*ORIGIN_COLUMNS, *Rejection._fields[3:])
         rows = loaded.scan(selected_fields=names).to_arrow()
         return [Rejection(*row) for row in zip(*(rows[name].to_pylist() for name in names), strict=True)]
 
@@ -184,7 +184,7 @@ class IcebergReader:
         with answering(table):
             batches = loaded.scan(near, selected_fields=names).to_arrow_batch_reader()
             rows = (row for each in batches for row in zip(*(each[name].to_pylist() for name in names), strict=True))
-            found = (Rejection._make(row if says is REJECTED else (*row[:3], "decode", *row[3:], "")) for row in rows)
+            found = (Rejection(*(row if says is REJECTED else (*row[:3], "decode", *row[3:], ""))) for row in rows)
             return list(islice((one for one in found if one.lies_in(within)), most))
 
 

@@ -43,6 +43,7 @@ from tidegate.core.model.errors import ReceiptMissing, SinkConflict, SinkMisfit
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, common, without
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, Receipt, Write, task_properties
+from tidegate.core.state.rejection import load_of
 from tidegate.sinks.columns import agreed, alterations, check_schema, fitted, misfit
 from tidegate.sinks.failures import first_line, is_missing, text_of
 from tidegate.sinks.iceberg.layout import VARIANTS, check_layout, create_table
@@ -64,7 +65,7 @@ from tidegate.sinks.iceberg.receipts import (
 )
 from tidegate.sinks.iceberg.replacement import Cut, find_cut, find_free, in_boxes, kept_rows
 from tidegate.sinks.iceberg.summary import ADDED_FILES, KEPT, LAST, OWNED, OWNER, QUARANTINE_OF
-from tidegate.sinks.identity import Identity, any_of, load_of
+from tidegate.sinks.identity import Identity, any_of
 from tidegate.sinks.port import Phases, Prepared
 
 log = logging.getLogger(__name__)
