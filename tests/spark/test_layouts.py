@@ -16,7 +16,7 @@ from tidegate.core.config.layout import Layout
 from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.model.errors import SinkMisfit, TransformError
 from tidegate.core.state.jobs import LoadJob, LoadResult
-from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 from tidegate.sinks.iceberg.maintenance import compact
 
 Load = Callable[[LoadJob], LoadResult]
@@ -30,6 +30,12 @@ def dated(records):
     at, who = F.timestamp_seconds(F.col("id") * 4320), F.when(F.col("id") % 3 > 0, F.concat(F.lit("w"), F.col("id") % 3))
     inner = F.struct(F.col("id").alias("n"), F.to_date(at).alias("day"))
     return rows.withColumns({"größe": F.col("id"), "at": at, "who": who, "of": inner})
+
+def wider(records):
+    return dated(records).withColumns({name: F.col(name).cast("bigint") for name in ("id", "größe")})
+
+def of_nobody(records):
+    return dated(records).drop("who")
 
 def anything(records):
     return parse_json(records, "VARIANT")
@@ -121,6 +127,35 @@ def test_any_json_is_one_shredded_column_from_version_3_on(
     assert sorted((row["id"], row["_error"]) for row in rows) == [(n, None) for n in range(10)]
     assert {"typed_value" in str(pq.ParquetFile(file).schema) for file in files_of(table)} == {True}
     assert len(reader.receipts(table, "orders")) == 2
+
+
+@pytest.mark.parametrize(
+    ("transform", "by_hand"),
+    [("wider", ()), ("of_nobody", ("DROP PARTITION FIELD who", "DROP COLUMN who"))],
+    ids=["wider types", "a dropped column"],
+)
+def test_columns_that_a_table_is_partitioned_by_change_and_the_law_holds(
+    spark: SparkSession,
+    sink: SinkUnderTest,
+    load: Load,
+    laid_out: Job,
+    reader: IcebergReader,
+    table: str,
+    transform: str,
+    by_hand: tuple[str, ...],
+) -> None:
+    """Loads, replays through older files and compaction go on, and both readers."""
+    layout = Layout(partition_by=("who", "größe", "truncate(5, id)"))
+    load(laid_out(0, 10, layout=layout))
+    for change in by_hand:
+        spark.sql(f"ALTER TABLE {table} {change}")
+    load(laid_out(10, 20, seq=1, transform=transform))
+    load(changed(laid_out(5, 15, transform=transform), replay="through files"))
+    compact(spark, table, Maintenance())
+    load(changed(laid_out(2, 18, transform=transform), replay="again"))
+    assert ids(sink, table) == list(range(20))
+    assert sum(map(len, read_origins(table).values())) == 20
+    assert reader.without_origin(table) is None
 
 
 def test_a_file_is_of_one_place_and_its_rows_are_in_order(load: Load, laid_out: Job, table: str) -> None:
