@@ -188,6 +188,16 @@ def test_a_replay_moves_records_from_quarantine_to_the_table_and_back(load: Load
         assert (held.rows, held.rejected) == ([*range(10)], [])
 
 
+def test_a_table_of_somebody_else_with_the_name_of_the_table_of_commits_is_not_read(
+    spark: SparkSession, load: Load, job: Job, table: str, held: Records
+) -> None:
+    """It may be there where nobody maintains the table, and has other columns."""
+    spark.sql(f"CREATE TABLE {table}_commits (id INT) USING iceberg")
+    load(job(0, 10, transform="shop:old"))
+    load(job(3, 7, seq=1, transform="shop:new"))
+    assert held.rejected == [0, 8]
+
+
 @either_sink
 def test_what_was_set_aside_beside_a_table_that_is_gone_is_replaced_by_the_loads_of_the_next_one(
     sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records

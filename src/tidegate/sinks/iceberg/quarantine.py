@@ -21,7 +21,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition, by_partition
 from tidegate.core.state.rejection import check_quarantine
 from tidegate.sinks.failures import is_missing, text_of
 from tidegate.sinks.iceberg.errors import REFUSED
-from tidegate.sinks.iceberg.receipts import quoted
+from tidegate.sinks.iceberg.receipts import property_keys, quoted
 from tidegate.sinks.iceberg.summary import quarantine_of
 from tidegate.sinks.identity import reaching
 
@@ -32,8 +32,7 @@ DEAD_AFTER = "1 DAY"
 
 def check_own(spark: SparkSession, quarantine: str, table: str) -> None:
     """Refuse a table that is not the quarantine of this one, as `check_quarantine` does."""
-    keys = (row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(quarantine)}").collect())
-    check_quarantine(quarantine, quarantine_of(keys), spark.table(quarantine).columns, table)
+    check_quarantine(quarantine, quarantine_of(property_keys(spark, quarantine)), spark.table(quarantine).columns, table)
 
 
 class SetAside(NamedTuple):

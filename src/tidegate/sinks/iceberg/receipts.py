@@ -26,7 +26,7 @@ from tidegate.core.model.errors import SinkMisfit, StateError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.state.jobs import LoadJob
 from tidegate.core.state.receipt import ATTEMPT, PIPELINE, PREFIX, Receipt
-from tidegate.sinks.iceberg.summary import OWNER, commits_table, owners_in, quarantine_of, receipt_in
+from tidegate.sinks.iceberg.summary import COMMITS_OF, OWNER, commits_table, owners_in, quarantine_of, receipt_in
 from tidegate.sinks.identity import ORIGIN, any_of, inside
 
 AT = "committed_at_ms"
@@ -102,7 +102,7 @@ def landed_of(spark: SparkSession, table: str, attempts: Iterable[str]) -> set[s
         return set()
     of, commits = F.col("summary")[ATTEMPT].alias("attempt"), commits_table(table)
     made = spark.table(f"{table}.snapshots").select(of)
-    if spark.catalog.tableExists(commits):
+    if spark.catalog.tableExists(commits) and f"{COMMITS_OF}{table}" in property_keys(spark, commits):
         made = made.union(spark.table(commits).select(of))
     return {row["attempt"] for row in made.where(F.col("attempt").isin(wanted)).collect()}
 
@@ -178,6 +178,11 @@ def quoted(table: str) -> str:
     return ".".join(f"`{part}`" for part in table.split("."))
 
 
+def property_keys(spark: SparkSession, table: str) -> set[str]:
+    """The keys of a table's properties. One round trip."""
+    return {row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()}
+
+
 def by_others(job: LoadJob) -> Column:
     """Whether a snapshot is one of another pipeline whose rows the load could replace, as far as its summary shows."""
     summary = F.col("summary")
@@ -210,7 +215,7 @@ def add_owner(spark: SparkSession, job: LoadJob) -> None:
 
 def _named(spark: SparkSession, table: str) -> set[str]:
     """The pipelines that the table's properties name. Raises SinkMisfit: it is a quarantine."""
-    keys = [row["key"] for row in spark.sql(f"SHOW TBLPROPERTIES {quoted(table)}").collect()]
+    keys = property_keys(spark, table)
     if quarantine_of(keys):
         raise SinkMisfit(f"table {table} is a quarantine, and takes no rows", fix="Name another table", table=table)
     return owners_in(keys)
