@@ -121,6 +121,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AIRFLOW_CONN_KAFKA_DEFAULT", json.dumps({"conn_type": "kafka", "extra": extra}))
     monkeypatch.setenv("AIRFLOW_CONN_POSTS_TOKEN", json.dumps({"conn_type": "generic", "password": SECRET}))
     monkeypatch.setenv("AIRFLOW_CONN_NO_TOKEN", json.dumps({"conn_type": "generic"}))
+    monkeypatch.setenv("AIRFLOW_CONN_LISTED", json.dumps({"conn_type": "kafka", "extra": "[1]"}))
 
 
 class Serving:
@@ -176,6 +177,7 @@ def test_an_instance_serves_with_the_settings_of_its_connection_and_reports(capf
         ({"token": "no_token"}, "connection no_token has no password"),
         ({"token": "missing"}, "Airflow has no connection missing"),
         ({"connection": "missing"}, "Airflow has no connection missing"),
+        ({"connection": "listed"}, "the extra of connection listed is not a JSON object"),
     ],
 )
 def test_a_connection_that_is_missing_or_empty_is_refused_by_name(changes: dict[str, Any], words: str) -> None:

@@ -34,14 +34,13 @@ def get_connection(connection_id: str, *, expected: str, find: Callable[[str], A
 def extra_of(connection: Connection) -> dict[str, Any]:
     """The connection's extra as a mapping. Raises ConfigError: it is not a JSON object."""
     try:
-        extra = connection.extra_dejson
+        return {**connection.extra_dejson}
     except Exception as error:
         raise ConfigError(
             f"the extra of connection {connection.conn_id} is not a JSON object",
             fix='Write it like {"bootstrap.servers": "host:9092"}',
             connection=connection.conn_id,
         ) from error
-    return dict(extra)
 
 
 def kafka_settings(pipeline: Pipeline, purpose: str, client: Callable[..., Translated], log: Any) -> dict[str, str]:
