@@ -6,7 +6,7 @@ Validation (`parse`), the JSON Schema (`declared`) and docs/settings.md are all 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -246,15 +246,6 @@ class Dedupe(Settings):
     """Offsets to look back: a record is left out if one within them has the same key."""
     key: values.RecordHeader = IDEMPOTENCY_KEY
     """Record header with the key. A record without a key is never left out."""
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Dedupe:
-        """The inverse of `asdict`.
-
-        Raises:
-            KeyError, ValueError, TypeError: the value has another shape.
-        """
-        return Dedupe(int(value["window"]), str(value["key"]))
 
 
 @dataclass(frozen=True)

@@ -10,13 +10,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.pipeline import Dedupe
 from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import RequestError, StateCorrupt
-from tidegate.core.model.fields import MAPPING, RANGES, Record, each, fields_from_json, fields_to_json, form, held, optional
+from tidegate.core.model.fields import (
+    MAPPING,
+    RANGES,
+    Record,
+    each,
+    fields_from_json,
+    fields_to_json,
+    form,
+    held,
+    nested,
+    optional,
+)
 from tidegate.core.model.hours import Times
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, covers, ranges_from_json, ranges_to_json
 from tidegate.core.state.codec import FORMAT, refuse_newer
@@ -58,7 +69,7 @@ class Load(Numbered):
     replay: str | None = None
     batch: int | None = None
     beside: Position | None = field(default=None, metadata=optional(POSITION))
-    dedupe: Dedupe | None = field(default=None, metadata=optional(form(asdict, Dedupe.from_json)))
+    dedupe: Dedupe | None = field(default=None, metadata=optional(nested(Dedupe)))
 
     @property
     def after(self) -> Position | None:
@@ -117,7 +128,7 @@ class Write:
             f"{PREFIX}generation": str(load.generation),
             **({} if load.batch is None else {BATCH_PROPERTY: str(load.batch)}),
             **({} if load.beside is None else {BESIDE: _dumps(fields_to_json(load.beside))}),
-            **({} if load.dedupe is None else {DEDUPE: _dumps(asdict(load.dedupe))}),
+            **({} if load.dedupe is None else {DEDUPE: _dumps(fields_to_json(load.dedupe))}),
             **({COLUMNS: _dumps(self.columns)} if self.columns else {}),
             **({} if self.quarantined is None else {QUARANTINED: str(self.quarantined)}),
         }
@@ -208,7 +219,7 @@ class Receipt(Record):
                 replay=replay,
                 batch=int(properties[BATCH_PROPERTY]) if BATCH_PROPERTY in properties else None,
                 beside=fields_from_json(Position, json.loads(properties[BESIDE])) if BESIDE in properties else None,
-                dedupe=Dedupe.from_json(json.loads(properties[DEDUPE])) if DEDUPE in properties else None,
+                dedupe=fields_from_json(Dedupe, json.loads(properties[DEDUPE])) if DEDUPE in properties else None,
             )
             columns = tuple(ColumnChange(*change) for change in json.loads(properties.get(COLUMNS, "[]")))
             aside = int(properties[QUARANTINED]) if QUARANTINED in properties else None
