@@ -355,9 +355,7 @@ def test_what_was_there_before_the_first_request_is_never_taken_for_its_work() -
         ([], 403, None),
     ],
 )
-def test_a_page_is_below_the_path_that_airflow_is_served_at(
-    plugins: list[dict[str, str]], status: int, address: str | None
-) -> None:
+def test_a_page_is_below_the_path_of_airflow(plugins: list[dict[str, str]], status: int, address: str | None) -> None:
     """None where the plugin has no pages, as in a checkout that has not built them, or where plugins may not be seen."""
 
     def answer(request: httpx.Request) -> httpx.Response:

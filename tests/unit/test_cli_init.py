@@ -58,9 +58,7 @@ def test_what_init_writes_is_valid_at_once(tmp_path: Path, monkeypatch: pytest.M
         assert json.loads(checked.stdout) == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
 
-def test_init_keeps_every_file_that_exists_and_marks_what_is_other_than_its_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_init_keeps_every_file_that_exists_and_marks_what_differs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twice in one folder, here the current one; an older DAG file may read other folders than those beside it."""
     monkeypatch.chdir(tmp_path)
     Path(PIPELINE).parent.mkdir()
@@ -117,9 +115,7 @@ def test_what_is_in_the_way_is_refused_before_anything_is_written(tmp_path: Path
     assert tree(tmp_path) == before
 
 
-def test_a_file_that_cannot_be_written_is_named_and_no_part_of_it_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_cannot_be_written_is_named_and_no_part_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written before stays, and the next call goes on from there."""
     opened = Path.open
 
@@ -258,7 +254,7 @@ def test_what_is_no_file_of_a_pipeline_is_refused_by_name(project: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("folders", "pipelines", "spark_jobs"),
+    ("folders", "pipelines", "jobs"),
     [
         ([], "dags/pipelines", "spark_jobs"),
         (["dags/pipelines", "spark_jobs"], "dags/pipelines", "spark_jobs"),
@@ -268,17 +264,15 @@ def test_what_is_no_file_of_a_pipeline_is_refused_by_name(project: Path) -> None
         (["dags/pipelines", "dags/spark_jobs", "spark_jobs"], "dags/pipelines", None),
     ],
 )
-def test_a_project_is_a_checkout_or_a_dag_folder_or_holds_one(
-    tmp_path: Path, folders: list[str], pipelines: str, spark_jobs: str | None
-) -> None:
-    """A checkout's folders come first, and are missed where there is nothing. Of two folders of transforms none is used."""
+def test_a_project_is_a_checkout_or_a_dag_folder(tmp_path: Path, folders: list[str], pipelines: str, jobs: str | None) -> None:
+    """Or holds one. A checkout's folders come first, and are missed where nothing is. Of two of transforms none is used."""
     for folder in folders:
         (tmp_path / folder).mkdir(parents=True)
     assert pipelines_of(tmp_path) == tmp_path / pipelines
-    if spark_jobs is None:
+    if jobs is None:
         with pytest.raises(ConfigError, match=r"two folders of transforms.*--project .*dags"):
             spark_jobs_of(tmp_path)
-    assert spark_jobs_of(tmp_path if spark_jobs else tmp_path / "dags") == tmp_path / (spark_jobs or "dags/spark_jobs")
+    assert spark_jobs_of(tmp_path if jobs else tmp_path / "dags") == tmp_path / (jobs or "dags/spark_jobs")
 
 
 # ---- a pipeline of a topic
@@ -322,9 +316,7 @@ def test_a_topic_makes_a_pipeline_whose_columns_are_those_of_its_newest_records(
     assert made["numbers"].__doc__.startswith("One row for each record, as text")
 
 
-def test_a_project_gets_its_transforms_where_it_has_them(
-    tmp_path: Path, broker: list[bytes], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_transforms_go_where_the_project_has_them(tmp_path: Path, broker: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
     """The folder need not be named. Its DAG file reads the transforms that are beside it."""
     shutil.copytree(REPO / "dags", tmp_path / "dags")
     shutil.copytree(REPO / "spark_jobs", tmp_path / "spark_jobs")
@@ -350,9 +342,7 @@ def test_a_project_gets_its_transforms_where_it_has_them(
         (["--topic", "t", "--table", "lake.a.b"], "hold no record with a value"),
     ],
 )
-def test_no_file_is_written_of_what_can_be_no_pipeline(
-    tmp_path: Path, broker: list[bytes], words: list[str], told: str
-) -> None:
+def test_no_file_is_made_of_what_can_be_no_pipeline(tmp_path: Path, broker: list[bytes], words: list[str], told: str) -> None:
     ended = CliRunner().invoke(commands(), ["init", str(tmp_path), *words])
     assert told in str(ended.exception)
     assert tree(tmp_path) == {}

@@ -56,9 +56,7 @@ def test_words_become_offsets_or_times(first: list[str], last: list[str], since:
         (ONE, [], ["0:5"], "2013-03-01", "'0:5' is not a valid time"),
     ],
 )
-def test_words_that_mean_nothing_are_refused(
-    pipeline: Pipeline, first: list[str], last: list[str], since: str | None, words: str
-) -> None:
+def test_other_words_are_refused(pipeline: Pipeline, first: list[str], last: list[str], since: str | None, words: str) -> None:
     with pytest.raises(errors.RequestError, match=words):
         _bounds(pipeline, first, last, since)
 

@@ -138,9 +138,7 @@ def test_the_pipelines_limits_hold(remote: FakeRemote, monkeypatch: pytest.Monke
         ("--plot folder.png", "folder.png cannot be written: Is a directory"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused_by_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str
-) -> None:
+def test_what_cannot_be_simulated_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, message: str) -> None:
     monkeypatch.chdir(tmp_path)
     Path("folder.png").mkdir()
     Path("late.csv").write_text("second,records_per_s\n0,1\n0,2\n")

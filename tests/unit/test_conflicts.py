@@ -31,9 +31,7 @@ def receiver(name: str, port: int, host: str = "127.0.0.1") -> Receiver:
         ("127.0.0.1", "edge1", True), ("127.0.0.1", "127.0.0.2", False), ("10.0.0.1", "::1", False),
     ],
 )  # fmt: skip
-def test_two_receivers_of_one_port_are_both_at_fault_unless_their_addresses_never_meet(
-    one: str, other: str, *, meet: bool
-) -> None:
+def test_two_receivers_of_one_port_are_at_fault_unless_their_addresses_never_meet(one: str, other: str, *, meet: bool) -> None:
     """Each would get connections of the other. A name may be any address. Other ports never meet."""
     beside = [receiver("c", 8081, one), Receiver("d", "m:C", "t"), Receiver("e", "m:C", "t")]
     faults = receiver_faults([receiver("b", 8080, other), receiver("a", 8080, one), *beside])
@@ -60,9 +58,7 @@ READS = {"kind": "socket", "connect": Connect("127.0.0.1", 9)}
         (FOLLOWS, {"workers": Workers(queues=("edge",))}, False),
     ],
 )
-def test_two_receivers_that_would_land_the_same_lines_are_both_at_fault(
-    one: dict[str, Any], other: dict[str, Any], *, doubled: bool
-) -> None:
+def test_two_receivers_of_the_same_lines_are_at_fault(one: dict[str, Any], other: dict[str, Any], *, doubled: bool) -> None:
     """Unless they are meant for different hosts, each with a file of its own."""
     found = receiver_faults(Receiver(name, **{"topic": "orders", **of}) for name, of in (("a", one), ("b", one | other)))
     assert {name: [fault.split(" lands ")[0] for fault in faults] for name, faults in found.items()} == (
@@ -109,9 +105,7 @@ ORDERS = Source(topics=("orders",))
         (None, "credit", None),
     ],
 )
-def test_the_pipeline_reads_the_receivers_topic_and_a_rate_needs_bounded_batches(
-    found: Pipeline | None, policy: Any, fault: str | None
-) -> None:
+def test_a_pipeline_reads_the_topic_and_a_rate_needs_a_bound(found: Pipeline | None, policy: Any, fault: str | None) -> None:
     """However it names its topics; bounded by its rate policy or its limits. One whose file is not valid is no fault."""
     posts = Receiver("posts", "http", "orders", backpressure=ReceiverBackpressure(policy, "loads"))
     told = downstream_faults([posts, Receiver("other", "http", "orders")], {"loads": found}).get("posts", [])

@@ -98,9 +98,7 @@ def checkpoint(folder: Path, committed: int, planned: int) -> str:
 
 
 @pytest.mark.parametrize(("planned", "begun"), [(11, None), (12, 12)])
-def test_import_prints_the_start_of_the_last_committed_batch(
-    remote: FakeRemote, tmp_path: Path, planned: int, begun: int | None
-) -> None:
+def test_import_prints_where_the_stream_goes_on(remote: FakeRemote, tmp_path: Path, planned: int, begun: int | None) -> None:
     """As YAML to paste, by the number of a batch and not by its text; what a later one may have left in the sink is said."""
     assert remote.pipeline == PIPELINE
     location = checkpoint(tmp_path, 11, planned)
@@ -225,9 +223,7 @@ def test_remove_takes_what_is_saved_and_leaves_the_table(remote: FakeRemote) -> 
     assert answer["saved"] == 0
 
 
-def test_variables_are_removed_also_where_the_file_is_deleted_first(
-    remote: FakeRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variables_are_removed_where_the_file_is_deleted_first(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing else is known of it then. A name of which nothing is saved is a mistake, and so is the folder of other files."""
     remote.api.dag = lambda _: {"is_paused": False, "is_stale": True}
 

@@ -92,9 +92,7 @@ def test_what_is_announced_begins_where_it_ended(
 
 
 @given(st.integers(0, 10**13), st.integers(0, DAY_MS), st.lists(st.none() | st.integers(0, 10**13)))
-def test_everything_is_read_until_the_next_record_or_by_the_clock(
-    now_ms: int, grace_ms: int, next_ms: list[int | None]
-) -> None:
+def test_all_is_read_until_the_next_record_or_by_the_clock(now_ms: int, grace_ms: int, next_ms: list[int | None]) -> None:
     """Nothing that is unread is earlier; a record of the future moves nothing beyond now."""
     until = complete_until(now_ms, grace_ms, next_ms)
     assert until <= now_ms

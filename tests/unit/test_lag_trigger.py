@@ -169,9 +169,7 @@ KNOWN, ENDS = cursor(a=10), ({A: 9, B: 0}, {B: 0}, dict[TopicPartition, int]())
     ],
     ids=["truncated", "a partition is gone", "the topic is gone", "no partitions", "unreadable", "away"],
 )
-def test_a_log_that_stays_at_fault_starts_a_run_that_says_so(
-    watch: Watch, patience_s: float, mended: dict[TopicPartition, int]
-) -> None:
+def test_a_log_at_fault_starts_a_run_that_says_so(watch: Watch, patience_s: float, mended: dict[TopicPartition, int]) -> None:
     """After a while, and not if it was mended meanwhile."""
     assert (watch.due(5 + patience_s - 1), watch.due(5 + patience_s)) == (None, Due("fault", 0, None))
     assert watch.cursor is None or watch.wants_cursor(5 + patience_s)
@@ -208,15 +206,16 @@ def test_the_marks_of_a_partition_are_few() -> None:
     assert all(since is not None and offset - 900 / GRAINS <= since <= offset for offset, since in enumerate(seen))
 
 
+Polls = list[tuple[float, int, int]]
+
+
 @st.composite
-def steps(draw: st.DrawFn) -> list[tuple[float, int, int]]:
+def steps(draw: st.DrawFn) -> Polls:
     """Polls: seconds since the one before, records since then in each partition."""
     return draw(st.lists(st.tuples(st.floats(0.1, 120), st.integers(0, 80), st.integers(0, 80)), min_size=1, max_size=60))
 
 
-def played(
-    rule: LagSchedule, polls: list[tuple[float, int, int]], run_s: float, most: int
-) -> Iterator[tuple[str, float, Watch]]:
+def played(rule: LagSchedule, polls: Polls, run_s: float, most: int) -> Iterator[tuple[str, float, Watch]]:
     """What happens to a pipeline whose runs take so long and so many records of a partition at most."""
     watch, now_s, ends, at = Watch(rule=rule), 0.0, {A: 0, B: 0}, cursor(0)
     running: tuple[float, Cursor] | None = None
@@ -240,7 +239,7 @@ def played(
 
 @given(steps(), st.floats(0, 300), st.integers(1, 100), st.integers(1, 200), st.one_of(st.none(), st.floats(1, 300)))
 def test_no_event_follows_another_unless_the_cursor_has_moved(
-    polls: list[tuple[float, int, int]], run_s: float, most: int, lag: int, max_delay: float | None
+    polls: Polls, run_s: float, most: int, lag: int, max_delay: float | None
 ) -> None:
     """So a million records during one run make two events at most: one before, one after it."""
     last: Watch | None = None
@@ -251,9 +250,7 @@ def test_no_event_follows_another_unless_the_cursor_has_moved(
 
 
 @given(steps(), st.integers(1, 200), st.floats(1, 300))
-def test_nothing_waits_longer_than_the_longest_delay_while_runs_are_short(
-    polls: list[tuple[float, int, int]], lag: int, max_delay: float
-) -> None:
+def test_nothing_waits_longer_than_the_longest_delay_while_runs_are_short(polls: Polls, lag: int, max_delay: float) -> None:
     """At each poll after which no event is under way, no record is older, and the lag is below the threshold."""
     arrived: dict[int, float] = {}
     for what, now_s, watch in played(LagSchedule(lag, max_delay), polls, 0.0, 10**9):

@@ -39,9 +39,7 @@ HISTORY = TableHistory(commits=tuple(COMMITS[::-1]))
     [({1, 2, 3}, [1, 2, 3, 6, 7, 8]), ({2}, [3, 7, 8]), ({3}, [6, 7]), ({3, 9}, [2, 6, 7])],
     ids=["all", "one", "the last", "one whose load has expired"],
 )
-def test_the_receipts_of_some_batches_come_with_the_replays_that_may_have_replaced_them(
-    batches: set[int], snapshots: list[int]
-) -> None:
+def test_receipts_of_batches_come_with_the_replays_that_may_have_replaced_them(batches: set[int], snapshots: list[int]) -> None:
     """In the order of the commits; a replay before the first of them has replaced nothing of them."""
     loads = Loads.of(HISTORY, "p")
     found = loads.of_batches(batches)

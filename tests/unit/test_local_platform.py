@@ -50,9 +50,7 @@ def airflow_in(home: Path, project: Path, **more: Any) -> airflow.Airflow:
         (lambda _: sockets.choose_port({*sockets.CHOSEN_FROM}), "No free port"),
     ],
 )
-def test_what_cannot_be_started_is_refused_and_touches_nothing(
-    tmp_path: Path, asks: Callable[[Path], object], message: str
-) -> None:
+def test_what_cannot_start_is_refused_and_touches_nothing(tmp_path: Path, asks: Callable[[Path], object], message: str) -> None:
     """Ports and keys are not made anew over servers that may run; two projects never share a database."""
     with pytest.raises(PlatformError, match=message):
         asks(tmp_path)

@@ -109,9 +109,7 @@ LEFT = (1500, 1500 << 10)
         (DataFiles(count=10_000, size=8000 << 10, partitions=2000), "needs maintenance"),
     ],
 )
-def test_a_table_needs_maintenance_for_many_small_files_that_a_compaction_would_merge(
-    files: DataFiles, told: str | None
-) -> None:
+def test_a_table_needs_maintenance_for_small_files_that_a_compaction_would_merge(files: DataFiles, told: str | None) -> None:
     """Of few or of large files, of those that it has left, and of few in each partition nothing is said."""
     found = advice(PIPELINE, TableHistory(files=files), now_ms=NOW_MS)
     assert found is None if told is None else told in (found or "")

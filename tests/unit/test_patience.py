@@ -58,9 +58,7 @@ def test_an_absence_is_waited_out_and_told_twice(error: type[TidegateError]) -> 
         (600, 3, 0.0, [0.5, 1, 2]),  # jitter halves a pause at most: tasks do not come back at the same instant
     ],
 )
-def test_pauses_double_up_to_the_longest_and_never_pass_the_deadline(
-    for_s: float, away_s: float, spread: float, naps: list[float]
-) -> None:
+def test_pauses_double_and_never_pass_the_deadline(for_s: float, away_s: float, spread: float, naps: list[float]) -> None:
     time = Time()
     with pytest.raises(SparkUnavailable, match="does not answer") if away_s > for_s else nullcontext():
         time.patience(for_s, spread).through(time.away(away_s))

@@ -101,9 +101,7 @@ def sized(*sizes: int) -> list[OffsetRange]:
         ((), 4, 4, []),
     ],
 )
-def test_pieces_follow_the_examples(
-    sizes: tuple[int, ...], minimum: int | None, maximum: int | None, pieces: list[list[int]]
-) -> None:
+def test_pieces_are_as_shown(sizes: tuple[int, ...], minimum: int | None, maximum: int | None, pieces: list[list[int]]) -> None:
     found = split_ranges(sized(*sizes), min_partitions=minimum, max_records_per_partition=maximum)
     assert found == [OffsetRange("t", p, *ends) for p, bounds in enumerate(pieces) for ends in pairwise(bounds)]
 

@@ -334,7 +334,7 @@ def test_advice_refuses_nonsense_by_name(wrong: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("records", "records_s", "last", "count", "reason"),
+    ("records", "in_s", "last", "count", "reason"),
     [
         (4_000_000, 10, None, 4, "4,000,000 records of 40 core seconds a million in 10 s need 4"),
         (4_000_000, 10, 2, 4, "need 4"),
@@ -350,10 +350,8 @@ def test_advice_refuses_nonsense_by_name(wrong: dict[str, Any]) -> None:
         (1, 0, None, 2, "the overhead takes the whole target time, which executors do not shorten"),
     ],
 )
-def test_executors_grow_at_once_and_shrink_by_one_a_run(
-    records: int, records_s: float, last: int | None, count: int, reason: str
-) -> None:
+def test_executors_grow_at_once_and_shrink_by_one(records: int, in_s: float, last: int | None, count: int, reason: str) -> None:
     """Here of 40 core seconds a million records, and from 2 to 10 executors of 4 cores."""
-    found = executors_for(records, 4e-5, records_s=records_s, last=last, least=2, most=10, cores=4)
+    found = executors_for(records, 4e-5, records_s=in_s, last=last, least=2, most=10, cores=4)
     assert (found.executors, found.cores) == (count, 4)
     assert found.reason.endswith(reason)

@@ -57,9 +57,7 @@ def test_rate_is_the_instances_part_of_what_the_pipeline_loads(rate: float | Non
         (0, 0, 2, 25), (60, 0, 5, 4), (97, 0, 2, 1),
     ],
 )  # fmt: skip
-def test_credit_is_the_places_that_are_free_or_a_part_of_half_of_them(
-    lag: int, in_flight: int, instances: int, room: int
-) -> None:
+def test_credit_is_the_free_places_or_a_part_of_half_of_them(lag: int, in_flight: int, instances: int, room: int) -> None:
     """What is stored after the look began takes places, too."""
     this = throttle("credit", max_backlog=100)
     this.stored(40 + in_flight)

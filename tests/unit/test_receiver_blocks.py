@@ -58,7 +58,7 @@ def test_a_block_keeps_its_bytes_until_it_is_released() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 60), st.floats(0, 1), st.booleans(), st.booleans()), max_size=60))
-def test_every_item_leaves_once_in_order_and_the_buffer_never_exceeds_its_capacity(
+def test_every_item_leaves_once_in_order_and_the_buffer_never_overflows(
     steps: list[tuple[int, float, bool, bool]],
 ) -> None:
     buffer: BlockBuffer[int] = BlockBuffer(0.5, 40, 100)

@@ -65,9 +65,7 @@ async def read(log: Written, sender: MemorySender, records: int) -> Running:
     ("packer", "rotations", "delayed"),
     [*((packer, 2, False) for packer in ("gzip", "bzip2", "xz")), *(("gzip", rotations, True) for rotations in (1, 2, 3))],
 )
-async def test_lines_that_were_packed_while_nobody_read_are_landed(
-    log: Written, packer: str, rotations: int, *, delayed: bool
-) -> None:
+async def test_lines_that_were_packed_unread_are_landed(log: Written, packer: str, rotations: int, *, delayed: bool) -> None:
     """By `compress` of logrotate, and by its `delaycompress`."""
     sender = MemorySender()
     log.write()
@@ -128,9 +126,7 @@ async def test_the_copy_that_copytruncate_leaves_is_read_to_its_end(log: Written
 
 
 @pytest.mark.parametrize("spoil", [lambda path: path.rename(f"{path}.zst"), lambda path: Path(f"{path}.gz").write_bytes(b"no")])
-async def test_a_packed_file_that_cannot_be_read_stops_the_receiver_and_is_named(
-    log: Written, spoil: Callable[[Path], object]
-) -> None:
+async def test_an_unreadable_packed_file_stops_the_receiver_and_is_named(log: Written, spoil: Callable[[Path], object]) -> None:
     sender = MemorySender()
     log.write()
     await read(log, sender, LINES)

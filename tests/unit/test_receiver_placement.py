@@ -39,9 +39,7 @@ def test_receivers_are_scheduled_as_in_the_examples() -> None:
 
 
 @given(preferences, live)
-def test_the_first_candidate_is_preferred_and_then_least_loaded(
-    preferred: dict[int, str | None], workers: list[Worker]
-) -> None:
+def test_the_first_candidate_is_preferred_then_least_loaded(preferred: dict[int, str | None], workers: list[Worker]) -> None:
     """Those with a preference in their order, then the others in theirs; of equals the first worker is chosen."""
     scheduled = placement.schedule_receivers(preferred, workers)
     load = {w.name: 0 for w in workers}
@@ -59,7 +57,7 @@ def test_the_first_candidate_is_preferred_and_then_least_loaded(
 
 
 @given(preferences, live)
-def test_each_idle_worker_joins_one_of_the_receivers_with_the_fewest_candidates(
+def test_idle_workers_join_receivers_with_the_fewest_candidates(
     preferred: dict[int, str | None], workers: list[Worker]
 ) -> None:
     """So the numbers of candidates differ by at most one, and the first receivers have more. No worker is left out."""
@@ -148,9 +146,7 @@ A, B, C = (Worker(f"celery@{host}", host) for host in "abc")
         ([None], "ab", {5: "a"}, "a"),
     ],
 )
-def test_instances_are_placed_as_in_the_examples(
-    preferred: list[str | None], workers: str, failed: dict[int, str], placed: str
-) -> None:
+def test_instances_are_placed_as_shown(preferred: list[str | None], workers: str, failed: dict[int, str], placed: str) -> None:
     live = [(Worker(host, host), ["q"]) for host in workers]
     found = placement.assign(dict(enumerate(preferred)), live, queues=["q"], failed=failed, until_s=7.0)
     assert [(each.instance, each.host, each.until_s) for each in found] == [(n, host, 7.0) for n, host in enumerate(placed)]
@@ -191,9 +187,7 @@ HOST = st.sampled_from("abcd")
     st.dictionaries(HOST, st.sets(st.sampled_from([*QUEUES, "x"]))),
     st.dictionaries(st.integers(0, 9), HOST, max_size=4),
 )
-def test_every_instance_runs_where_it_can(
-    preferred: list[str | None], queues: dict[str, set[str]], failed: dict[int, str]
-) -> None:
+def test_instances_run_where_they_can(preferred: list[str | None], queues: dict[str, set[str]], failed: dict[int, str]) -> None:
     """Once, on a live worker and by a queue of it; not where it failed, if there is another host; and always alike."""
     live = placement.on_queues([(Worker(host, host), of) for host, of in queues.items()], QUEUES)
     up = {worker.host: of for worker, of in live}
@@ -256,9 +250,7 @@ def test_delays_double_up_to_the_longest() -> None:
 
 
 @given(st.integers(1, 10**9), st.floats(0, 1), st.floats(0.001, 10), st.floats(1, 1000))
-def test_a_delay_is_at_least_half_of_what_its_failures_ask_for(
-    failures: int, draw: float, first_s: float, factor: float
-) -> None:
+def test_a_delay_is_at_least_half_of_what_failures_ask_for(failures: int, draw: float, first_s: float, factor: float) -> None:
     restarts = Restarts(first_s, first_s * factor)
     most_s = restarts.delay_s(failures, 0)
     assert 0 < most_s / 2 <= restarts.delay_s(failures, draw) <= most_s <= restarts.longest_s

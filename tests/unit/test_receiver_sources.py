@@ -94,7 +94,7 @@ def test_the_next_lease_takes_all_connections_only_from_its_own_instance(monkeyp
 
 
 @pytest.mark.parametrize("context", [None, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)], ids=["plain", "tls"])
-async def test_a_connection_too_many_is_closed_at_once_also_while_the_others_make_their_handshake(
+async def test_a_connection_too_many_is_closed_at_once_also_during_handshakes(
     context: ssl.SSLContext | None,
 ) -> None:
     """A handshake that never ends costs as much as a connection that sends nothing. One that has ended makes room."""

@@ -202,9 +202,7 @@ WHERE: dict[str, Happens] = {
         ("", {"until_time": 10**9}, both(0, 30)),
     ],
 )
-def test_each_selector_means_offsets(
-    world: World, where: str, params: dict[str, Any], selected: tuple[OffsetRange, ...]
-) -> None:
+def test_a_selector_means_offsets(world: World, where: str, params: dict[str, Any], selected: tuple[OffsetRange, ...]) -> None:
     """Saved as such, by one write; the fake broker's times are its offsets."""
     WHERE[where](world)
     before = len(world.store.calls)
@@ -266,9 +264,7 @@ RETAINED = "is retained from 12 on only. p can replay t-0 [12, 30), or accept th
         ("never ran", {"batches": "1", "transform": "os:system"}, "may not use transform os:system"),
     ],
 )
-def test_what_cannot_be_replayed_is_refused_with_the_valid_bounds(
-    world: World, where: str, params: dict[str, Any], words: str
-) -> None:
+def test_what_cannot_be_replayed_is_refused_with_bounds(world: World, where: str, params: dict[str, Any], words: str) -> None:
     WHERE[where](world)
     assert words in refused(world, **params)
 
@@ -282,9 +278,7 @@ def test_what_cannot_be_replayed_is_refused_with_the_valid_bounds(
         ("goes on in an empty table", {"offsets": [0, 20]}, "1..3"),
     ],
 )
-def test_parts_of_whole_batches_are_refused_with_the_nearest_bounds(
-    whole: World, where: str, params: dict[str, Any], nearest: str
-) -> None:
+def test_parts_of_batches_are_told_the_nearest_bounds(whole: World, where: str, params: dict[str, Any], nearest: str) -> None:
     """Rows that aggregate have no other identity; neither a receipt nor a Variable may be left of it."""
     WHERE[where](whole)
     assert f"cuts through them. Nearest are batches {nearest}" in refused(whole, **params)

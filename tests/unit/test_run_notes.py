@@ -27,9 +27,7 @@ PLAN = {"seq": 7, "redo": False}
         ("compact", None, "maintenance", "holds the same rows"),
     ],
 )
-def test_what_comes_next_follows_from_the_task_that_failed(
-    task: str, plan: dict[str, object] | None, kind: Kind, words: str
-) -> None:
+def test_what_is_next_follows_from_the_failed_task(task: str, plan: dict[str, object] | None, kind: Kind, words: str) -> None:
     assert words in next_run(task, plan, kind)
 
 

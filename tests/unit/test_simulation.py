@@ -168,9 +168,7 @@ def test_without_a_known_load_half_of_a_full_one_arrives() -> None:
         ({"load": Steps([(0, 1.0)])}, 9000, 0, 0),
     ],
 )
-def test_an_event_begins_with_the_second_third_of_the_time(
-    asked: dict[str, Any], seconds: float, since_s: float, until_s: float
-) -> None:
+def test_an_event_begins_with_the_second_third(asked: dict[str, Any], seconds: float, since_s: float, until_s: float) -> None:
     """Which is at least 150 intervals, three times the event, and what the load needs."""
     made = experiment(model(), **asked)
     assert [made.seconds, made.since_s, made.until_s] == pytest.approx([seconds, since_s, until_s], rel=1e-3)

@@ -136,9 +136,7 @@ def test_an_answer_that_is_lost_is_found_by_the_receipt_of_its_attempt(driver: D
     assert (result.landed_before, [*result.seconds]) == (False, ["submit"])
 
 
-def test_only_a_driver_elsewhere_gets_a_copy_of_the_job(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_only_a_driver_elsewhere_gets_a_copy_of_a_job(driver: Driver, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Copies hold credentials: none is made where the driver reads the file itself."""
     driver.does = driver.lose
     driver.runner().run(JOB)

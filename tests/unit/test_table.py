@@ -159,7 +159,7 @@ def test_a_table_that_descends_from_the_last_batch_is_believed(world: World, tab
     assert table is is_maintained or got == [CURSOR, world.ledger.range_key(3, "run3"), CURSOR]
 
 
-def test_a_table_that_was_compacted_and_expired_but_the_newest_is_believed_by_what_the_last_batch_was_made_on(
+def test_a_table_of_which_only_a_compaction_is_left_is_believed_by_what_the_last_batch_was_made_on(
     world: World,
 ) -> None:
     """The compaction names the last batch, which was made on the one before; a commit of others between them proves nothing."""
