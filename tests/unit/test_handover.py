@@ -21,16 +21,8 @@ from tests.unit.loads import P0
 from tests.unit.test_cli_schedule import PIPELINE, FakeRemote, run
 from tidegate.cli import handover
 from tidegate.core.config.pipeline import Limits, Sink, Source
-from tidegate.core.model.errors import (
-    ConfigError,
-    CursorBeyondLog,
-    KafkaError,
-    OffsetsExpired,
-    PartitionsLeftOut,
-    RequestError,
-    StateCorrupt,
-    TopicRecreated,
-)
+from tidegate.core.model import errors
+from tidegate.core.model.errors import RequestError
 from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.handover import checkpoint_offsets, remove, table_offsets
 from tidegate.testing.fakes import MemoryStore
@@ -53,6 +45,12 @@ def remote(monkeypatch: pytest.MonkeyPatch) -> FakeRemote:
     monkeypatch.setattr("tidegate.kafka.brokers.commit_offsets", lambda _, group, at: made.groups.update({group: at}))  # type: ignore[attr-defined]
     monkeypatch.setattr("tidegate.kafka.brokers.delete_group", lambda _, group: group == "tidegate-p")
     return made
+
+
+def refuses(says: str, *words: str) -> None:
+    """What the command ends with."""
+    with pytest.raises(RequestError, match=says):
+        raise run(*words).exception or AssertionError
 
 
 def log(*lines: str, version: str = "v1") -> str:
@@ -133,10 +131,7 @@ def test_import_says_what_it_cannot_read(remote: FakeRemote, tmp_path: Path, wor
     assert remote.pipeline == PIPELINE
     (tmp_path / "begun").mkdir()
     checkpoint(tmp_path / "begun", -1, 0)
-    refused = run("import", "p", *words.format(tmp_path).split())
-    assert isinstance(refused.exception, RequestError)
-    with pytest.raises(RequestError, match=says):
-        raise refused.exception
+    refuses(says, "import", "p", *words.format(tmp_path).split())
 
 
 def test_export_prints_the_starting_offsets_of_a_stream(remote: FakeRemote) -> None:
@@ -165,11 +160,11 @@ def test_what_is_retired_is_not_handed_over(remote: FakeRemote) -> None:
 @pytest.mark.parametrize(
     ("happens", "refused"),
     [
-        (lambda remote: remote.log.earliest.update({P0: 12}), OffsetsExpired),
-        (lambda remote: remote.log.ids.update({"t": "new"}), TopicRecreated),
-        (lambda remote: remote.log.latest.update({P0: 5}), CursorBeyondLog),
-        (lambda remote: setattr(remote, "pipeline", replace(PIPELINE, source=Source(("u",)))), PartitionsLeftOut),
-        (lambda remote: remote.ledger.save_cursor(changed(remote.ledger.cursor(), offsets={P0: 7})), StateCorrupt),
+        (lambda remote: remote.log.earliest.update({P0: 12}), errors.OffsetsExpired),
+        (lambda remote: remote.log.ids.update({"t": "new"}), errors.TopicRecreated),
+        (lambda remote: remote.log.latest.update({P0: 5}), errors.CursorBeyondLog),
+        (lambda remote: setattr(remote, "pipeline", replace(PIPELINE, source=Source(("u",)))), errors.PartitionsLeftOut),
+        (lambda remote: remote.ledger.save_cursor(changed(remote.ledger.cursor(), offsets={P0: 7})), errors.StateCorrupt),
     ],
     ids=["expired", "recreated", "beyond", "left-out", "edited"],
 )
@@ -197,18 +192,14 @@ def test_a_pipeline_that_goes_on_is_neither_handed_over_nor_removed(
 ) -> None:
     happens(remote)
     kept = dict(remote.store.values)
-    refused = run(command, "p")
-    with pytest.raises(RequestError, match=says):
-        raise refused.exception or AssertionError
+    refuses(says, command, "p")
     assert remote.store.values == kept
 
 
 def test_a_batch_that_may_have_landed_is_not_handed_over(remote: FakeRemote) -> None:
     """A stream that began at the cursor would write its rows again."""
     remote.save(2, 10, 20)
-    refused = run("export", "p")
-    with pytest.raises(RequestError, match=r"batch 2 of p is planned by run run2, and not committed.*Unpause"):
-        raise refused.exception or AssertionError
+    refuses("batch 2 of p is planned by run run2, and not committed.*Unpause", "export", "p")
 
 
 def test_remove_takes_what_is_saved_and_leaves_the_table(remote: FakeRemote) -> None:
@@ -233,12 +224,10 @@ def test_variables_are_removed_where_the_file_is_deleted_first(remote: FakeRemot
     monkeypatch.setattr(handover, "the_pipeline", gone)
     answer = json.loads(run("remove", "p", "--json").stdout)
     assert answer == {"pipeline": "p", "saved": 2, "pool": False, "group": False}
-    with pytest.raises(RequestError, match="nothing is saved of it"):
-        raise run("remove", "p").exception or AssertionError
+    refuses("nothing is saved of it", "remove", "p")
     remote.save(2, 10, 20)
     remote.api.dag = lambda _: {"is_paused": True, "is_stale": False}
-    with pytest.raises(RequestError, match="reads a file of p elsewhere"):
-        raise run("remove", "p").exception or AssertionError
+    refuses("reads a file of p elsewhere", "remove", "p")
 
 
 def test_the_cursor_is_removed_last() -> None:
@@ -256,7 +245,7 @@ def test_the_cursor_is_removed_last() -> None:
         (replace(PIPELINE, group="g"), {}, True, False),
         (replace(PIPELINE, sink=Sink("lake.a.b", pool="default_pool")), {}, False, True),
         (PIPELINE, {"q": replace(PIPELINE, name="q", sink=Sink("lake.a.c", pool="tidegate_lake_a_b"))}, False, True),
-        (PIPELINE, {"q": ConfigError("torn")}, False, True),
+        (PIPELINE, {"q": errors.ConfigError("torn")}, False, True),
         (PIPELINE, {"q": replace(PIPELINE, name="q", sink=Sink("lake.a.c"))}, True, True),
     ],
     ids=["group", "pool", "shared", "torn", "alone"],
@@ -275,7 +264,7 @@ def test_a_group_that_cannot_be_removed_is_said(remote: FakeRemote) -> None:
     """The rest is removed all the same."""
 
     def refuse(_: object) -> dict[str, str]:
-        raise KafkaError("not allowed", fix="none")
+        raise errors.KafkaError("not allowed", fix="none")
 
     remote.kafka = refuse  # type: ignore[method-assign]
     ended = run("remove", "p")
@@ -287,6 +276,4 @@ def test_a_pipeline_that_never_ran_has_no_place_to_hand_over(remote: FakeRemote)
     """Its file may begin at the end of the log, and a stream must not begin at the earliest offset for that."""
     remote.store.values.clear()
     remote.sink.found.clear()
-    refused = run("export", "p")
-    with pytest.raises(RequestError, match="p has committed nothing yet"):
-        raise refused.exception or AssertionError
+    refuses("p has committed nothing yet", "export", "p")

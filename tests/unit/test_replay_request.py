@@ -26,14 +26,10 @@ def test_offsets_are_asked_for_one_partition_a_topic_or_all(offsets: Any, asked:
 
 
 def test_what_is_empty_does_not_count() -> None:
-    """A form sends every field."""
+    """A form sends every field. Nor does what Airflow adds where OpenLineage is on and a DAG triggers the run."""
     request = ReplayRequest.from_params({"offsets": None, "batches": "", "run": "r 1", "accept_loss": False, "table": None})
     assert request == ReplayRequest(run_id="r 1")
     assert request.to_json() == {"run_id": "r 1"}
-
-
-def test_what_airflow_adds_to_the_parameters_of_a_run_that_a_dag_triggers_does_not_count() -> None:
-    """Where OpenLineage is on; a run that catches up is triggered so, too."""
     assert ReplayRequest.from_params({"run": "r 1", "openlineage": {"parentRunId": "1"}}) == ReplayRequest(run_id="r 1")
 
 
