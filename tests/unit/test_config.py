@@ -46,6 +46,7 @@ def test_four_settings_make_a_pipeline() -> None:
     assert parse(MINIMAL) == Pipeline("orders", Source(("orders",)), "transforms.orders:rows", sink=Sink("lake.shop.orders"))
     assert parse(MINIMAL).pool == "tidegate_lake_shop_orders"
     assert parse({**MINIMAL, "sink": {"table": "lake.shop.orders", "pool": "mine"}}).pool == "mine"
+    assert parse({**MINIMAL, "source": {"assign": {"orders": [3, 0]}}}).source == Source(assign={"orders": (0, 3)})
     for pool, before in (("tidegate_lake_shop_orders", []), ("ours; it's $HOME", []), ("-fast", ["--"])):
         assert shlex.split(pool_command(pool, 4)) == ["airflow", "pools", "set", *before, pool, "4", POOL_DESCRIPTION]
 
@@ -358,14 +359,6 @@ def test_a_source_reads_the_partitions_that_it_names(source: Source, read: list[
     """Of whole names; by a pattern none that is excluded, by an assignment none but those."""
     held = [TopicPartition(topic, number) for topic in ("a", "ab", "b") for number in (0, 1)]
     assert [str(tp) for tp in held if source.reads(tp)] == read
-
-
-def test_sources_tell_what_they_read() -> None:
-    assert str(parse(MINIMAL).source) == "orders"
-    assert str(parse({**MINIMAL, "source": {"pattern": "o.*", "exclude": ["ox"]}}).source) == "/o.*/"
-    assigned = parse({**MINIMAL, "source": {"assign": {"orders": [3, 0]}}})
-    assert str(assigned.source) == "orders[0, 3]"
-    assert assigned.consumer_group == "tidegate-orders"
 
 
 NAMES = ["Orders", "1st", "a-b", "", "x" * 61, "my_secret_orders", "token", "kids_dsn", "bearer", "orders__replay", "\udcff"]

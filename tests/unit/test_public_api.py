@@ -12,7 +12,6 @@ from typer.testing import CliRunner
 
 import tidegate
 from tidegate.cli import commands
-from tidegate.core.model.errors import RequestError
 
 LOADED = "import sys, tidegate; print(*sorted(m for m in sys.modules if m.startswith('tidegate')))"
 SIGNATURES = {
@@ -62,12 +61,6 @@ def test_what_is_public_has_the_signature_that_others_call(name: str) -> None:
     signature = inspect.signature(attrgetter(name)(tidegate))
     bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
     assert str(signature.replace(parameters=bare, return_annotation=inspect.Signature.empty)) == SIGNATURES[name]
-
-
-def test_an_error_says_whether_to_try_again_and_how_to_put_it_right() -> None:
-    error = RequestError("no", fix="Do", field=1)
-    assert isinstance(error, tidegate.TidegateError)
-    assert (error.fix, error.fields, error.retryable) == ("Do", {"field": 1}, False)
 
 
 def test_the_command_says_the_version_of_the_package() -> None:

@@ -27,12 +27,6 @@ def offsets(ranges: Iterable[OffsetRange]) -> set[tuple[int, int]]:
     return {(one.partition, offset) for one in ranges for offset in range(one.from_offset, one.until_offset)}
 
 
-def test_a_range_is_half_open_and_counts_its_offsets() -> None:
-    r = OffsetRange("t", 3, 10, 15)
-    assert (r.count, r.topic_partition, str(r)) == (5, TopicPartition("t", 3), "t-3 [10, 15)")
-    assert OffsetRange("t", 0, 7, 7).count == 0  # it fixes a position
-
-
 @pytest.mark.parametrize(
     "arguments",
     [
