@@ -112,11 +112,8 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, FakeApi]
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ("--from 0:9 --until 0:3", "is reversed"),
         ("--from 0:0 --until 0:99", "goes past the cursor"),
-        ("--batch 7", "is not committed"),
         ("--run never", "no batch of p is known"),
-        ("--from 3:0", "has read nothing of t-3"),
         ("--batch 1 --table lake.a.c", "may not write into table lake.a.c"),
         ("--batch 1 --transform os:system", "may not use transform os:system"),
     ],
