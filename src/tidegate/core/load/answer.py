@@ -50,7 +50,7 @@ def brief(result: LoadResult) -> dict[str, Any]:
     return {
         **whole,
         "receipt": {**receipt, "offsets": total_count(load.ranges), "digest": _digest(load.ranges, load.topic_ids)},
-        "observed": {name: value for name, value in whole["observed"].items() if name != "first_last"},
+        "observed": {**whole["observed"], "first_last": None},
     }
 
 

@@ -8,10 +8,11 @@ record, by the clock. A record that comes later, and a replay, announce its hour
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tidegate.core.model.counts import is_whole
+from tidegate.core.model.fields import TUPLE, each
 from tidegate.core.model.times import past, utc
 
 Every = Literal["hour", "day"]
@@ -52,7 +53,7 @@ class Times:
     """
 
     first_ms: int | None
-    hours: tuple[Span, ...] = ()
+    hours: tuple[Span, ...] = field(default=(), metadata=each(TUPLE))
 
     @staticmethod
     def between(stretches: Iterable[Span], window: Span) -> Times:
@@ -66,19 +67,6 @@ class Times:
         known = [(min(ends), max(ends)) for ends in stretches]
         inside = [(max(first, since_ms) // HOUR_MS, -(-min(last + 1, until_ms) // HOUR_MS)) for first, last in known]
         return Times(min((first for first, _ in known), default=None), tuple(inside))
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready."""
-        return {"first_ms": self.first_ms, "hours": [list(span) for span in self.hours]}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Times:
-        """The inverse of `to_json`.
-
-        Raises:
-            KeyError, ValueError, TypeError: the value has another shape.
-        """
-        return Times(value["first_ms"], tuple((first, until) for first, until in value["hours"]))
 
 
 def complete_until(now_ms: int, grace_ms: int, next_ms: Iterable[int | None]) -> int:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any
 
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.pipeline import Contract, Maintenance, Pipeline, Quarantine, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
-from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, form, held, nested, optional
+from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, held, nested, optional
 from tidegate.core.model.hours import Span
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import ISOLATION_LEVELS
@@ -19,9 +19,6 @@ from tidegate.core.state.receipt import Load, Observed, Receipt
 
 COLD_S = 120
 """Seconds for which a Spark application counts as cold: its first loads take longer, since it loads and compiles its code."""
-
-
-SPLIT = optional(form(asdict, lambda limits: Split(**limits)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +42,7 @@ class Reading:
     kafka_options: Mapping[str, str] = field(repr=False, metadata=MAPPING)
     isolation_level: str = "read_committed"
     contiguous: bool = False
-    split: Split | None = field(default=None, metadata=SPLIT)
+    split: Split | None = field(default=None, metadata=optional(nested(Split)))
     look_back: Mapping[TopicPartition, int] = field(default_factory=dict, metadata=OFFSETS)
     hours: Span | None = field(default=None, metadata=SPAN)
 
@@ -145,8 +142,8 @@ class LoadResult(Record):
 
     UNREADABLE = ("a load's answer cannot be read", "Clear the run's load task and the tasks after it")
 
-    receipt: Receipt = field(metadata=form(Receipt.to_json, Receipt.from_json))
-    observed: Observed = field(metadata=form(Observed.to_json, Observed.from_json))
+    receipt: Receipt = field(metadata=nested(Receipt))
+    observed: Observed = field(metadata=nested(Observed))
     seconds: Mapping[str, float] = field(metadata=MAPPING)
     _: KW_ONLY
     landed_before: bool = False
@@ -156,9 +153,6 @@ class LoadResult(Record):
     def cold(self) -> bool:
         """Whether it is known that the load ran while Spark was cold."""
         return self.spark_age_s is not None and self.spark_age_s < COLD_S
-
-
-MAINTENANCE = nested(Maintenance)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +173,7 @@ class MaintenanceJob(Record):
     _: KW_ONLY
     now_ms: int
     sink: str = ICEBERG.name
-    maintenance: Maintenance = field(default=Maintenance(), metadata=MAINTENANCE)
+    maintenance: Maintenance = field(default=Maintenance(), metadata=nested(Maintenance))
     quarantine: str | None = None
 
 

@@ -309,8 +309,15 @@ def _unreadable(snapshot: int, reason: object) -> StateCorrupt:
     )
 
 
+BOUNDS = form(
+    lambda bounds: ranges_to_json(OffsetRange(*tp, *ends) for tp, ends in bounds.items()),
+    lambda nested: {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(nested)},
+)
+"""First and last offset of each partition; the last one is inclusive here."""
+
+
 @dataclass(frozen=True, slots=True)
-class Observed:
+class Observed(Record):
     """What one load saw. Offsets are positions, not a row count: a log with transactions or compaction holds fewer records.
 
     `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were committed. Each is
@@ -325,14 +332,16 @@ class Observed:
     `times` are the timestamps of the records, where the pipeline announces hours.
     """
 
+    UNREADABLE = ("what a load has observed cannot be read", "Clear the run's load task and the tasks after it")
+
     records: int | None
     rows: int | None
     bytes: int | None = None
     _: KW_ONLY
-    first_last: Mapping[TopicPartition, tuple[int, int]] | None = None
+    first_last: Mapping[TopicPartition, tuple[int, int]] | None = field(default=None, metadata=optional(BOUNDS))
     repeats: int | None = None
     errors: int | None = None
-    times: Times | None = None
+    times: Times | None = field(default=None, metadata=optional(nested(Times)))
 
     @property
     def record_bytes(self) -> float | None:
@@ -350,37 +359,3 @@ class Observed:
             elif first < r.from_offset or last >= r.until_offset:
                 faults.append(f"{r} holds offsets {first} to {last}")
         return faults
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready; bounds as `{topic: {partition: [first, last]}}`, sorted."""
-        bounds: dict[str, dict[str, list[int]]] | None = None
-        if self.first_last is not None:
-            bounds = {}
-            for tp, (first, last) in sorted(self.first_last.items()):
-                bounds.setdefault(tp.topic, {})[str(tp.partition)] = [first, last]
-        counts = {"records": self.records, "rows": self.rows, "bytes": self.bytes, "repeats": self.repeats}
-        times = {} if self.times is None else {"times": self.times.to_json()}
-        return {**counts, "errors": self.errors, **times, "first_last": bounds}
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Observed:
-        """The inverse of `to_json`.
-
-        Raises:
-            RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
-        """
-        bounds = value.get("first_last")
-        first_last = (
-            None if bounds is None else {r.topic_partition: (r.from_offset, r.until_offset) for r in ranges_from_json(bounds)}
-        )
-        repeats, errors = (value.get(name) for name in ("repeats", "errors"))
-        times = Times.from_json(value["times"]) if value.get("times") else None
-        return Observed(
-            value["records"],
-            value["rows"],
-            value.get("bytes"),
-            first_last=first_last,
-            repeats=repeats,
-            errors=errors,
-            times=times,
-        )
