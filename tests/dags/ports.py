@@ -13,16 +13,10 @@ from airflow.sdk import Asset, AssetAlias
 from airflow.sdk.exceptions import AirflowSkipException
 from airflow.sdk.execution_time.context import OutletEventAccessors
 
-from tidegate.airflow.operators import (
-    FinishOperator,
-    LoadOperator,
-    PlanOperator,
-    PlanReplayOperator,
-    finish,
-    load,
-    plan,
-    spark,
-)
+from tidegate.airflow.operators import finish, load, plan, spark
+from tidegate.airflow.operators.finish import FinishOperator
+from tidegate.airflow.operators.load import LoadOperator
+from tidegate.airflow.operators.plan import PlanOperator, PlanReplayOperator
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
 

@@ -33,7 +33,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tidegate.airflow.dags import _validate, maintain_dag, pipeline_dag, replay_dag
-from tidegate.airflow.operators import LoadOperator
+from tidegate.airflow.operators.load import LoadOperator
 from tidegate.airflow.operators.plan import _interval, _request
 from tidegate.airflow.operators.tasks import RetryWhatCanHeal
 from tidegate.core.config.declared import members

@@ -23,8 +23,8 @@ import tidegate.spark.examination
 import tidegate.spark.session
 from tests.dags.ports import Run, use_ports
 from tidegate.airflow.dags import doctor_dag
-from tidegate.airflow.operators import DoctorLoadOperator, DoctorOperator, doctor
-from tidegate.airflow.operators.doctor import longest_gap_s, packages_found
+from tidegate.airflow.operators import doctor
+from tidegate.airflow.operators.doctor import DoctorLoadOperator, DoctorOperator, longest_gap_s, packages_found
 from tidegate.core.audit.findings import CHECKS, DEPLOYED, FINDINGS, Finding, sound
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Quarantine, Sink, Source, Spark
 from tidegate.core.model.errors import BrokerUnavailable, ConfigError, SparkAuthFailed

@@ -15,7 +15,7 @@ from airflow.utils.file import list_py_file_paths
 
 from tidegate.airflow import notes
 from tidegate.airflow.dags import build_dags
-from tidegate.airflow.operators import LoadOperator
+from tidegate.airflow.operators.load import LoadOperator
 from tidegate.airflow.preload import DAGS, TASKS, TRIGGERS
 from tidegate.cli.init import example, write_files
 

@@ -12,7 +12,8 @@ import pytest
 
 from tests.records import cursor_of, range_of, write_of
 from tidegate.airflow import metrics, notes
-from tidegate.airflow.operators import PlanOperator, plan
+from tidegate.airflow.operators import plan
+from tidegate.airflow.operators.plan import PlanOperator
 from tidegate.core.audit.lag import TotalLag
 from tidegate.core.config.pipeline import Limits, Pipeline, Sink, Source
 from tidegate.core.model.errors import BrokerUnavailable

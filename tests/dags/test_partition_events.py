@@ -13,7 +13,8 @@ from airflow.serialization.encoders import encode_partition_mapper
 
 from tests.dags.ports import Run, batch_of, finish_of, replay_by, use_ports
 from tidegate.airflow import notes
-from tidegate.airflow.operators import PlanReplayOperator, events, finish, plan
+from tidegate.airflow.operators import events, finish, plan
+from tidegate.airflow.operators.plan import PlanReplayOperator
 from tidegate.core.config.pipeline import Announce, Limits, Pipeline, Sink, Source
 from tidegate.core.model.hours import DAY_MS, HOUR_MS, MOST_KEYS, Times, spans
 from tidegate.core.model.ranges import TopicPartition

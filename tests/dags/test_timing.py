@@ -11,8 +11,8 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException, DagRunTriggerException
 
 from tests.records import range_of, write_of
-from tidegate.airflow.operators import CatchUpOperator, finish
-from tidegate.airflow.operators.finish import FinishOperator, idle_ms, timing_of
+from tidegate.airflow.operators import finish
+from tidegate.airflow.operators.finish import CatchUpOperator, FinishOperator, idle_ms, timing_of
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.rates import BatchTiming

@@ -26,7 +26,9 @@ import tidegate.airflow.operators.tasks
 import tidegate.spark.load
 import tidegate.spark.session
 from tests.records import cursor_of, load_job, range_of, replay_of, write_of
-from tidegate.airflow.operators import LoadOperator, PlanOperator, load, spark
+from tidegate.airflow.operators import load, spark
+from tidegate.airflow.operators.load import LoadOperator
+from tidegate.airflow.operators.plan import PlanOperator
 from tidegate.airflow.operators.tasks import WAITING
 from tidegate.airflow.runners import INSTALLED, JOB_FILE
 from tidegate.core.config.pipeline import Dedupe, Pipeline, Sink, Source, Spark, Split

@@ -21,7 +21,8 @@ from tests.dags.ports import Run, batch_of, finish_of, load_of, replay_by, use_p
 from tidegate.airflow import notes
 from tidegate.airflow.dags import replay_dag
 from tidegate.airflow.declared import Declared
-from tidegate.airflow.operators import LoadOperator, PlanOperator, PlanReplayOperator
+from tidegate.airflow.operators.load import LoadOperator
+from tidegate.airflow.operators.plan import PlanOperator, PlanReplayOperator
 from tidegate.airflow.operators.tasks import said_of
 from tidegate.core.config.pipeline import Limits, Pipeline, Quarantine, Sink, Source
 from tidegate.core.config.values import RejectedBy

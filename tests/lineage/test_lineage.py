@@ -13,7 +13,7 @@ from openlineage.client.serde import Serde
 
 from tests.records import changed, load_job, write_of
 from tidegate.airflow.lineage import MOST_RANGES
-from tidegate.airflow.operators import LoadOperator
+from tidegate.airflow.operators.load import LoadOperator
 from tidegate.core.config.pipeline import Pipeline, Sink, Source
 from tidegate.core.model.errors import SparkJobFailed
 from tidegate.core.model.ranges import OffsetRange

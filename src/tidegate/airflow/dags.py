@@ -29,17 +29,11 @@ from airflow.sdk.definitions.param import ParamsDict
 
 from tidegate import __version__
 from tidegate.airflow import declared
-from tidegate.airflow.operators import (
-    CatchUpOperator,
-    DoctorLoadOperator,
-    DoctorOperator,
-    FinishOperator,
-    LoadOperator,
-    MaintainOperator,
-    PlanMaintenanceOperator,
-    PlanOperator,
-    PlanReplayOperator,
-)
+from tidegate.airflow.operators.doctor import DoctorLoadOperator, DoctorOperator
+from tidegate.airflow.operators.finish import CatchUpOperator, FinishOperator
+from tidegate.airflow.operators.load import LoadOperator
+from tidegate.airflow.operators.maintenance import MaintainOperator, PlanMaintenanceOperator
+from tidegate.airflow.operators.plan import PlanOperator, PlanReplayOperator
 from tidegate.airflow.operators.tasks import RetryWhatCanHeal
 from tidegate.airflow.replay_form import NUMBERED, OFFSET, count, flag, replay_params
 from tidegate.beside import Stated, load_beside, loaded

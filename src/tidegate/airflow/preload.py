@@ -26,7 +26,7 @@ TASKS = (
     "pyspark.sql.connect.dataframe",
     "pyspark.sql.connect.functions",
     "pyspark.sql.connect.observation",
-    "tidegate.airflow.operators",
+    "tidegate.airflow.dags",
     "tidegate.spark.load",
     "tidegate.spark.session",
 )

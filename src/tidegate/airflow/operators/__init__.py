@@ -12,23 +12,3 @@ as an XCom, which is JSON of a few hundred bytes, however many partitions there 
 What these tasks do not do: fence. A task that Airflow has given up may still be running; its load replaces what it reads and
 its commit checks the cursor, so it can be late without harm.
 """
-
-from __future__ import annotations
-
-from tidegate.airflow.operators.doctor import DoctorLoadOperator, DoctorOperator
-from tidegate.airflow.operators.finish import CatchUpOperator, FinishOperator
-from tidegate.airflow.operators.load import LoadOperator
-from tidegate.airflow.operators.maintenance import MaintainOperator, PlanMaintenanceOperator
-from tidegate.airflow.operators.plan import PlanOperator, PlanReplayOperator
-
-__all__ = [
-    "CatchUpOperator",
-    "DoctorLoadOperator",
-    "DoctorOperator",
-    "FinishOperator",
-    "LoadOperator",
-    "MaintainOperator",
-    "PlanMaintenanceOperator",
-    "PlanOperator",
-    "PlanReplayOperator",
-]
