@@ -55,8 +55,7 @@ class Kind:
 def registered(group: str) -> Mapping[str, EntryPoint]:
     """The entry points of a group, by their names.
 
-    Raises:
-        ConfigError: there are none, though this distribution has some in each group; or two packages share a name.
+    Raises ConfigError: there are none, though this distribution has some in each group; or two packages share a name.
     """
     found: dict[str, EntryPoint] = {}
     for entry in entry_points(group=group):
@@ -71,8 +70,7 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
 def loaded(group: str, name: str) -> Any:
     """What is registered under a name of a group.
 
-    Raises:
-        ConfigError: as `registered`; nothing has that name, or it cannot be imported.
+    Raises ConfigError: as `registered`; nothing has that name, or it cannot be imported.
     """
     entry = registered(group).get(name)
     if entry is None:

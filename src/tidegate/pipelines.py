@@ -47,8 +47,8 @@ class _Loader(yaml.SafeLoader):
 def load_pipeline(file: Path) -> Pipeline:
     """The pipeline in a YAML file, named after the file.
 
-    Raises:
-        ConfigError: not readable, not YAML, or not a valid pipeline; the message names file, setting and what would be valid.
+    Raises ConfigError: not readable, not YAML, or not a valid pipeline; the message names file, setting and what would be
+    valid.
     """
     return parse_pipeline(file.stem, **read(file, required="source, transform and sink"))
 
@@ -95,8 +95,7 @@ def pipelines_of(project: Path) -> Path:
 def spark_jobs_of(project: Path) -> Path:
     """A project's folder of transforms: `spark_jobs`, or that of its DAG folder where it has none beside it.
 
-    Raises:
-        ConfigError: it has both, of which its DAG file uses one.
+    Raises ConfigError: it has both, of which its DAG file uses one.
     """
     usual, inside = project / "spark_jobs", project / "dags" / "spark_jobs"
     if usual.is_dir() and inside.is_dir():

@@ -182,10 +182,8 @@ def pipeline_of(name: str, topic: str, table: str) -> Pipeline:
 def of_topic(pipeline: Pipeline, project: Path) -> dict[str, bytes]:
     """The files of a pipeline that loads one topic, by their names.
 
-    Raises:
-        ConfigError: Airflow does not say how to reach its brokers.
-        KafkaError: no broker answers, or the login may not read the topic.
-        RequestError: the topic holds no record.
+    Raises ConfigError: Airflow does not say how to reach its brokers. KafkaError: no broker answers, or the login may not read
+    the topic. RequestError: the topic holds no record.
     """
     name, (topic,) = pipeline.name, pipeline.source.named
     words = {"orders": name, "[orders]": json.dumps([topic]), "lake.shop.orders": pipeline.sink.table}  # JSON is YAML
@@ -236,9 +234,8 @@ def _is_text(value: bytes) -> bool:
 def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:
     """Write those of the files that `folder` does not have.
 
-    Raises:
-        RequestError: the folder does not exist, something else is where a file or folder must be, or a file cannot be written.
-            Files that were written before the failure stay; the next call keeps them.
+    Raises RequestError: the folder does not exist, something else is where a file or folder must be, or a file cannot be
+    written. Files that were written before the failure stay; the next call keeps them.
     """
     targets = {folder / name: text for name, text in content.items()}
     try:

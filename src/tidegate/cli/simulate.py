@@ -49,9 +49,8 @@ DASHES = ("-", "--", "-.", ":")
 def open_plot(file: Path) -> Callable[[str, Experiment, Sequence[Simulated]], None]:
     """What draws a simulation into the file, over what it holds; matplotlib is imported now.
 
-    Raises:
-        RequestError: the file is neither .png nor .svg, its folder is missing, or matplotlib is. The function that is returned
-            raises it where the file cannot be written.
+    Raises RequestError: the file is neither .png nor .svg, its folder is missing, or matplotlib is. The function that is
+    returned raises it where the file cannot be written.
     """
     if file.suffix.lower() not in (".png", ".svg"):
         raise RequestError(f"--plot: expected a file named .png or .svg, got {file}", fix="Name it so, such as simulation.png")

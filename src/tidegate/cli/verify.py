@@ -95,9 +95,7 @@ def judge_batches(
     `receipts` are all of the pipeline, oldest commit first, replays too; `rows` is how many the table has of each batch, where
     None is no batch. Saved ranges are read only of batches without a receipt, to know whether they read anything.
 
-    Raises:
-        StateUnavailable: the store does not answer.
-        StateCorrupt: a saved range cannot be read.
+    Raises StateUnavailable: the store does not answer. StateCorrupt: a saved range cannot be read.
     """
     listing = ledger.listing()
     with_receipt = {receipt.load.batch for receipt in receipts}

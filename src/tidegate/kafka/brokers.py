@@ -223,16 +223,15 @@ def commit_offsets(
 
     Partitions that are not named keep what they have. No offsets: nothing happens, and no broker is asked.
 
+    Raises BrokerUnavailable: no broker, or no coordinator of the group, answered in time. Whether it was written is unknown.
+    KafkaAuthFailed: the credentials are refused, or do not allow to write the group. KafkaError: the broker refuses offsets
+    (the group has members, a partition is gone); the others are written.
+
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         group: the group's id; it appears with its first commit.
         offsets: the next offset of each partition.
         timeout_s: seconds until the broker counts as unavailable.
-
-    Raises:
-        BrokerUnavailable: no broker, or no coordinator of the group, answered in time. Whether it was written is unknown.
-        KafkaAuthFailed: the credentials are refused, or do not allow to write the group.
-        KafkaError: the broker refuses offsets (the group has members, a partition is gone); the others are written.
     """
     if not offsets:
         return
@@ -260,9 +259,8 @@ def commit_offsets(
 def delete_group(settings: Mapping[str, str], group: str, *, timeout_s: float = 10.0) -> bool:
     """Delete a consumer group without members, and its offsets; whether there was one.
 
-    Raises:
-        BrokerUnavailable: no broker, or no coordinator of the group, answered in time.
-        KafkaError: the login may not delete it, or the group has members.
+    Raises BrokerUnavailable: no broker, or no coordinator of the group, answered in time. KafkaError: the login may not delete
+    it, or the group has members.
     """
     with Admin(settings, timeout_s=timeout_s) as admin:
         (deleted,) = admin.client.delete_consumer_groups([group], request_timeout=timeout_s).values()

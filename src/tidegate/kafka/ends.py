@@ -164,13 +164,12 @@ class Client:
     def readings(self, users: Sequence[Subscription], configured: Mapping[str, str] | None) -> dict[Subscription, EndsReading]:
         """A reading for each user.
 
+        Raises KafkaError: no user has its ends; a subclass says why. TimeoutError: the client hangs, and only another one will
+        answer.
+
         Args:
             users: all of them.
             configured: librdkafka's configuration, where the topics are to be described again; None: as they were.
-
-        Raises:
-            KafkaError: no user has its ends; a subclass says why.
-            TimeoutError: the client hangs, and only another one will answer.
         """
         if self._admin is None or configured not in (None, self._configured):
             self.close()

@@ -36,8 +36,7 @@ def _reading(
 ) -> Iterator[ck.Consumer]:
     """A consumer of each partition from its position on. `more` are further settings.
 
-    Raises:
-        KafkaError: a setting is refused.
+    Raises KafkaError: a setting is refused.
     """
     conf: dict[str, Any] = {
         "log_level": 2,
@@ -71,6 +70,10 @@ def read_offsets(
 ) -> dict[TopicPartition, array[int]]:
     """The offsets of all records between the watermarks, in order, for each partition.
 
+    Raises BrokerUnavailable: no record came for so long before the end of the log. KafkaAuthFailed: the credentials are
+    refused, or do not allow to read a topic. KafkaError: a setting is refused, or the broker answers something else.
+    OffsetsOutOfRange: the log lost records while it was read.
+
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         watermarks: what to read; records that arrive later are left out.
@@ -78,12 +81,6 @@ def read_offsets(
         progress: called with the number of records read so far.
         silent_s: seconds without a record after which the broker counts as unavailable.
         see: called with the partition and the offset of each record, and with the record.
-
-    Raises:
-        BrokerUnavailable: no record came for so long before the end of the log.
-        KafkaAuthFailed: the credentials are refused, or do not allow to read a topic.
-        KafkaError: a setting is refused, or the broker answers something else.
-        OffsetsOutOfRange: the log lost records while it was read.
     """
     offsets_read = {tp: array("q") for tp in watermarks.latest}
     waiting = {tp for tp, end in watermarks.latest.items() if end > watermarks.earliest[tp]}
@@ -143,8 +140,7 @@ def newest_values(
 def _is_tried_again(message: ck.Message, settings: Mapping[str, str]) -> bool:
     """Whether a message reports a lost connection or a leader that moves, which librdkafka retries.
 
-    Raises:
-        OffsetsOutOfRange, KafkaError: it reports another error.
+    Raises OffsetsOutOfRange, KafkaError: it reports another error.
     """
     error = message.error()
     if error is None or error.code() == EOF:
@@ -177,15 +173,14 @@ def next_timestamps(
 ) -> dict[TopicPartition, int]:
     """The timestamp (epoch ms) of the first record at or after each position; partitions without one are left out.
 
+    Raises BrokerUnavailable: the records were not answered in time. KafkaAuthFailed: the credentials do not allow to read a
+    topic.
+
     Args:
         settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
         positions: an offset of each partition, below the end of its log.
         isolation_level: what counts as a record.
         timeout_s: seconds of silence after which the broker counts as unavailable.
-
-    Raises:
-        BrokerUnavailable: the records were not answered in time.
-        KafkaAuthFailed: the credentials do not allow to read a topic.
     """
     if not positions:
         return {}
@@ -234,8 +229,7 @@ def retention_ms(
 
     `tell` hears of the latter.
 
-    Raises:
-        KafkaError: a subclass says what is wrong.
+    Raises KafkaError: a subclass says what is wrong.
     """
     retention = {}
     configs = _topic_configs(settings, topics, timeout_s=timeout_s)
@@ -251,8 +245,7 @@ def retention_ms(
 def compacted_topics(settings: Mapping[str, str], topics: Sequence[str]) -> frozenset[str]:
     """The topics whose log may lose records that were read before. Topics whose settings may not be read are among them.
 
-    Raises:
-        KafkaError: a subclass says what is wrong.
+    Raises KafkaError: a subclass says what is wrong.
     """
     configs = _topic_configs(settings, topics)
     return frozenset(t for t in topics if t not in configs or "compact" in configs[t]["cleanup.policy"].split(","))

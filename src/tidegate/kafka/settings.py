@@ -136,13 +136,12 @@ class Translated:
 def planning_client(extra: Mapping[str, object], *, connection: str, client_id: str) -> Translated:
     """The planning client's configuration, in librdkafka's names.
 
+    Raises ConfigError: the connection names no broker, or a value is not a text, a number or a boolean.
+
     Args:
         extra: the Airflow connection's extra.
         connection: its id, for errors.
         client_id: the client's id at the broker, unless the connection sets another.
-
-    Raises:
-        ConfigError: the connection names no broker, or a value is not a text, a number or a boolean.
     """
     settings: dict[str, str] = {}
     notes = []
@@ -177,13 +176,12 @@ def spark_client(extra: Mapping[str, object], *, connection: str, client_id: str
 
     PEM files are read here, and their content is passed on. Spark gives every read a consumer group of its own.
 
+    Raises ConfigError: a security setting has no equivalent in the Java client or is incomplete, or a PEM file cannot be read.
+
     Args:
         extra: the Airflow connection's extra, in librdkafka's names.
         connection: its id, for errors.
         client_id: the client's id at the broker, unless the connection sets another.
-
-    Raises:
-        ConfigError: a security setting has no equivalent in the Java client or is incomplete, or a PEM file cannot be read.
     """
     planning = planning_client(extra, connection=connection, client_id=client_id)
     rdkafka, notes = planning.settings, list(planning.notes)

@@ -35,9 +35,8 @@ def check_schema(schema: StructType, *, reserved: Collection[str], unknown: Coll
 
     `reserved` are names that the sink has itself, `unknown` first words of types, as Spark writes them, that it cannot hold.
 
-    Raises:
-        TransformError: two columns of one struct have one name but for its case, the sink has a column of that name itself,
-            or it cannot hold a type.
+    Raises TransformError: two columns of one struct have one name but for its case, the sink has a column of that name itself,
+    or it cannot hold a type.
     """
     for field in schema.fields:
         if field.name in reserved:
@@ -172,8 +171,8 @@ def _kept(of: DataType, kept_as: KeptAs) -> object:
 def agreed(held: StructType, made: StructType, job: LoadJob, *, kept_as: KeptAs) -> list[Difference]:
     """The differences by which a table has to change before it takes the rows, as the job's contract has it.
 
-    Raises:
-        SinkMisfit: the contract refuses some, or no table can change so. It names them all, the first offset, and the choices.
+    Raises SinkMisfit: the contract refuses some, or no table can change so. It names them all, the first offset, and the
+    choices.
     """
     to_change: list[Difference] = []
     refused: list[Difference] = []

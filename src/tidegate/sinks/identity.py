@@ -127,8 +127,7 @@ class ByOrigin:
     def check(self, schema: StructType, transform: str) -> StructType:
         """The schema of the rows to write, by that of the rows that the transform makes, which carry the origin columns.
 
-        Raises:
-            TransformError: it drops one or makes it of another type, or makes the library's own column.
+        Raises TransformError: it drops one or makes it of another type, or makes the library's own column.
         """
         types = {f.name: f.dataType for f in schema.fields}
         for name, expected in ORIGIN.items():
@@ -152,8 +151,7 @@ class ByOrigin:
     def check_kind(self, held: Sequence[str], table: str) -> None:
         """Refuse a table of batches, and one without the columns, which must not be added where they were renamed.
 
-        Raises:
-            SinkMisfit: it is one.
+        Raises SinkMisfit: it is one.
         """
         if BATCH in held:
             raise _other_kind(table, "batch", "origin")

@@ -71,8 +71,7 @@ class SinkWriter(Protocol):
     def lookup(self, job: LoadJob) -> Lookup:
         """What the table's receipts say of the load.
 
-        Raises:
-            StateCorrupt: a receipt of the batch is there, but broken.
+        Raises StateCorrupt: a receipt of the batch is there, but broken.
         """
 
     def prepare(self, schema: StructType, identity: Identity, job: LoadJob, lookup: Lookup) -> Prepared:
@@ -81,16 +80,14 @@ class SinkWriter(Protocol):
         Its columns change as the job's contract has it, and no row does. A table is looked at anew where somebody else has just
         created it. The schema is that of the rows that the transform makes, and `lookup` has answered to the same job.
 
-        Raises:
-            SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, the
-                load would replace rows of another one (`tidegate.core.load.lookup`), or its quarantine is another table's.
+        Raises SinkMisfit: the rows do not fit the table's columns or their identity, the table belongs to other pipelines, the
+        load would replace rows of another one (`tidegate.core.load.lookup`), or its quarantine is another table's.
         """
 
     def changes(self, schema: StructType, job: LoadJob) -> list[str]:
         """What `prepare` would do to the columns of a table that exists, each as a statement of SQL; it does nothing.
 
-        Raises:
-            SinkMisfit: the rows do not fit the table's columns.
+        Raises SinkMisfit: the rows do not fit the table's columns.
         """
 
     def replace(
@@ -107,11 +104,10 @@ class SinkWriter(Protocol):
         that the load replaces rows, even if the table holds none: a replay, or a batch that has landed before; False is a
         guess, not a promise. `phases` times the steps `look` (optional), `write` and `receipt`.
 
-        Raises:
-            SinkConflict: other commits got in the way; nothing was written, and the caller looks at the table anew.
-            SinkUnavailable: whether the commit landed is unknown.
-            ReceiptMissing: the write ended without an error, but no commit carries the receipt.
-            Exception: what Spark raised while it made the rows, which `tidegate.spark.errors` translates; nothing was written.
+        Raises SinkConflict: other commits got in the way; nothing was written, and the caller looks at the table anew.
+        SinkUnavailable: whether the commit landed is unknown. ReceiptMissing: the write ended without an error, but no commit
+        carries the receipt. Exception: what Spark raised while it made the rows, which `tidegate.spark.errors` translates;
+        nothing was written.
         """
 
     def set_aside(self, records: DataFrame, identity: Identity, job: LoadJob, attempt: str) -> None:

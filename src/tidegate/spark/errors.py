@@ -198,8 +198,7 @@ _REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 def translated(**fields: Any) -> Iterator[None]:
     """Whatever Spark raises inside leaves as a Tidegate error that carries `fields`; Tidegate's own pass unchanged.
 
-    Raises:
-        TidegateError: see `translate`.
+    Raises TidegateError: see `translate`.
     """
     try:
         yield

@@ -80,19 +80,15 @@ def load_range(spark: SparkSession, job: LoadJob, *, spark_jobs: Path) -> LoadRe
 
     The session is a classic or a Spark Connect session with the table's catalog.
 
-    Raises:
-        RequestError: the ranges hold no offsets, or a chunk of a replay does not say which batch it is.
-        TransformError: the transform cannot be imported or breaks its contract; nothing is committed.
-        OffsetsOutOfRange, KafkaError: the records cannot be read; nothing is committed. LookBackExpired: those that tell
-            repeats cannot.
-        BudgetExceeded: more records are rejected than the job's quarantine allows; nothing is committed.
-        SinkError: the table cannot take the rows, is another pipeline's, or holds no receipt that covers the ranges.
-        SinkConflict: other commits got in the way each time; nothing is committed.
-        ReceiptMismatch: what was written is not what the receipt says, or a contiguous topic has gaps. The commit is in the
-            table, and stays out of the schedule: the cursor does not move.
-        SparkError: the server is away, or the job failed; whether it committed is looked up by the next call. Where one record
-            breaks the batch, the message names it.
-        TidegateError: `job.refused`, where the load has not landed before.
+    Raises RequestError: the ranges hold no offsets, or a chunk of a replay does not say which batch it is. TransformError: the
+    transform cannot be imported or breaks its contract; nothing is committed. OffsetsOutOfRange, KafkaError: the records cannot
+    be read; nothing is committed. LookBackExpired: those that tell repeats cannot. BudgetExceeded: more records are rejected
+    than the job's quarantine allows; nothing is committed. SinkError: the table cannot take the rows, is another pipeline's, or
+    holds no receipt that covers the ranges. SinkConflict: other commits got in the way each time; nothing is committed.
+    ReceiptMismatch: what was written is not what the receipt says, or a contiguous topic has gaps. The commit is in the table,
+    and stays out of the schedule: the cursor does not move. SparkError: the server is away, or the job failed; whether it
+    committed is looked up by the next call. Where one record breaks the batch, the message names it. TidegateError:
+    `job.refused`, where the load has not landed before.
     """
     spark_age_s, started_s = age_s(spark), time.monotonic()
     try:
@@ -225,8 +221,7 @@ class _Work:
 
         None where the job has no quarantine.
 
-        Raises:
-            BudgetExceeded: too many are.
+        Raises BudgetExceeded: too many are.
         """
         if self._job.quarantine is None:
             return None
@@ -256,8 +251,7 @@ class _Work:
         False where they are lost with the process that rejected them, and the load has to be done again. Where other loads are
         on top of it, which that would replace, what is left of it is looked at again.
 
-        Raises:
-            ReceiptMismatch: by that look, records of the table are rejected.
+        Raises ReceiptMismatch: by that look, records of the table are rejected.
         """
         if self._job.quarantine is None:
             return True

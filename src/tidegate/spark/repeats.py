@@ -61,9 +61,7 @@ def repeats_among(keys: DataFrame, ranges: Sequence[OffsetRange], window: int) -
 def look_back_named(job: LoadJob) -> Iterator[None]:
     """An offset that is not in the log any more leaves as the error of the look-back that it is in, where it is in one.
 
-    Raises:
-        LookBackExpired: it is.
-        OffsetsOutOfRange: it is not.
+    Raises LookBackExpired: it is. OffsetsOutOfRange: it is not.
     """
     try:
         yield

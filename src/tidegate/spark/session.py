@@ -62,15 +62,13 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
     Where the server has the properties of `tidegate.spark.settings`, the session uses the code that others have compiled.
 
+    Raises RequestError: the URL is not one of Spark Connect. SparkUnavailable: the server does not answer within about 10 s.
+    (Later, inside the block, pyspark's own errors come as fast; `load_range` translates them.). SparkAuthFailed: the server
+    refuses the credentials.
+
     Args:
         remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
         name: a tag on every operation of the session, as the Spark UI shows it; no commas, not empty.
-
-    Raises:
-        RequestError: the URL is not one of Spark Connect.
-        SparkUnavailable: the server does not answer within about 10 s. (Later, inside the block, pyspark's own errors come as
-            fast; `load_range` translates them.)
-        SparkAuthFailed: the server refuses the credentials.
     """
     try:
         channel = DefaultChannelBuilder(remote_url, CHANNEL_OPTIONS)

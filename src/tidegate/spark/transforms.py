@@ -62,9 +62,8 @@ class Transform:
     def __call__(self, records: DataFrame) -> DataFrame:
         """The rows it makes; nothing is read.
 
-        Raises:
-            TransformError: it raises, or returns no DataFrame.
-            SparkUnavailable: the server died while it asked for a schema.
+        Raises TransformError: it raises, or returns no DataFrame. SparkUnavailable: the server died while it asked for a
+        schema.
         """
         try:
             rows = self.function(records)
@@ -100,9 +99,8 @@ def find_transform(name: str, spark_jobs: Path) -> Transform:
     Nothing is imported but source files in that folder, and what they import. A file that has changed since this process
     imported it is imported anew, with all modules of the folder, so the version is that of the code that runs.
 
-    Raises:
-        TransformError: the name is not `module:function`, there is no such module or function in the folder, the module only
-            imports the function from elsewhere, or the function cannot be called with one argument.
+    Raises TransformError: the name is not `module:function`, there is no such module or function in the folder, the module only
+    imports the function from elsewhere, or the function cannot be called with one argument.
     """
     match = _NAME.fullmatch(name)
     if not match:
@@ -232,9 +230,7 @@ def import_module(name: str, folder: Path) -> tuple[ModuleType, str, tuple[str, 
     and of all it imports of the folder, directly or not, inside functions too. A package that holds nothing but a docstring
     does not count. The folder is a resolved path.
 
-    Raises:
-        TransformError: there is no such module in the folder, or it may not be used.
-        Exception: whatever the module raises.
+    Raises TransformError: there is no such module in the folder, or it may not be used. Exception: whatever the module raises.
     """
     _look_up(name, folder)
     with _LOCK:

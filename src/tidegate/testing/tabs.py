@@ -29,8 +29,7 @@ _DECODED = {"string": pa.string(), "int": pa.int32(), "bigint": pa.int64()}
 def parse_tabs(df: DataFrame, schema: str, *, column: str = "value", parser: Parser | None = None) -> DataFrame:
     """The columns of `schema`, then those of `df` that stay, then `_raw` and `_error`; arguments as those of `parse_json`.
 
-    Raises:
-        ValueError: the schema has another type than STRING, INT, BIGINT and DOUBLE.
+    Raises ValueError: the schema has another type than STRING, INT, BIGINT and DOUBLE.
     """
     of = StructType.fromDDL(schema)
     assert isinstance(of, StructType)  # noqa: S101 - for mypy

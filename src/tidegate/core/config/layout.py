@@ -45,8 +45,7 @@ class PartitionField(NamedTuple):
     def parse(text: str) -> PartitionField:
         """Of `country`, `days(event_time)`, `bucket(16, customer)`, `truncate(4, zip)`.
 
-        Raises:
-            ValueError: it is none of these.
+        Raises ValueError: it is none of these.
         """
         found = PARTITION_FIELD.fullmatch(text)
         if found is None or int(found["width"] or 1) > MOST_BUCKETS:
@@ -87,8 +86,7 @@ class SortField(NamedTuple):
     def parse(text: str) -> SortField:
         """Of `customer`, `amount desc`, `amount desc nulls first`. Nulls come first by default, in descending order last.
 
-        Raises:
-            ValueError: it is none of these.
+        Raises ValueError: it is none of these.
         """
         found = SORT_FIELD.fullmatch(text)
         if found is None:
@@ -173,8 +171,7 @@ def sql_text(of: str) -> str:
 def partition_field(text: str) -> str:
     """A partition field of a file, as it is compared.
 
-    Raises:
-        ValueError: it is none, or one that every table has.
+    Raises ValueError: it is none, or one that every table has.
     """
     parsed = PartitionField.parse(text)
     if parsed in OWN_FIELDS:

@@ -100,8 +100,7 @@ def topic_filter(pattern: str, exclude: Sequence[str] = ()) -> Callable[[Iterabl
 
     Kafka's internal topics never match, nor does the topic of a warm-up.
 
-    Raises:
-        ConfigError: a pattern is not a regular expression.
+    Raises ConfigError: a pattern is not a regular expression.
     """
     hidden = INTERNAL_TOPICS | {WARM_UP_TOPIC}
     included, excluded = _regex(pattern, "pattern"), [_regex(text, "exclude") for text in exclude]

@@ -33,14 +33,13 @@ MOST_NAMED = 5
 def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Pipeline:
     """A validated pipeline from a YAML mapping.
 
+    Raises ConfigError: with every fault, one a line; `fields["faults"]` counts them.
+
     Args:
         name: the pipeline's name, taken from the file's name.
         settings: what the YAML holds.
         file: how errors name the file.
         yaml_faults: what the reader of the YAML has found before, one sentence each; reported with the others.
-
-    Raises:
-        ConfigError: with every fault, one a line; `fields["faults"]` counts them.
     """
     return parse(Pipeline, READER, name, settings, file, yaml_faults)
 

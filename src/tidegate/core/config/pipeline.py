@@ -225,8 +225,7 @@ class Split(Settings):
 
     Spark does the arithmetic, which is that of `tidegate.core.model.splitting.split_ranges`.
 
-    Raises:
-        RequestError: a limit is not a whole number of at least 1.
+    Raises RequestError: a limit is not a whole number of at least 1.
     """
 
     min_partitions: values.Positive | None = None
@@ -478,8 +477,7 @@ class Pipeline(Settings):
     def rate_control(self) -> RateControl | None:
         """What bounds a batch by earlier ones; None where nothing does.
 
-        Raises:
-            ConfigError: its settings contradict each other; a pipeline that was parsed does not raise it.
+        Raises ConfigError: its settings contradict each other; a pipeline that was parsed does not raise it.
         """
         settings = self.backpressure.settings
         return None if settings == {"policy": "static"} else RateControl(settings, self.interval_s)

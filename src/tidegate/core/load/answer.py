@@ -57,14 +57,13 @@ def brief(result: LoadResult) -> dict[str, Any]:
 def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Receipt | None]) -> LoadResult:
     """The answer that `brief` was made of, without the observed bounds.
 
+    Raises ReceiptMismatch: the receipt is of other ranges, and not in the table any more. StateCorrupt: the XCom is not a
+    load's answer.
+
     Args:
         answer: the XCom.
         saved: what was to be loaded.
         find: the receipt of a snapshot, read from the table; None where the snapshot is not part of the table's current state.
-
-    Raises:
-        ReceiptMismatch: the receipt is of other ranges, and not in the table any more.
-        StateCorrupt: the XCom is not a load's answer.
     """
     with Shape("a load's answer cannot be read", "Clear the run's load task and the tasks after it"):
         receipt = answer["receipt"]

@@ -55,12 +55,11 @@ def in_the_way(receipt: Receipt, job: LoadJob) -> bool:
 def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
     """Refuse a load that would delete rows of another pipeline, known by their origin.
 
+    Raises SinkMisfit: it would; the error names the ranges and the pipeline of the first of `others`.
+
     Args:
         job: the load.
         others: see `Lookup`.
-
-    Raises:
-        SinkMisfit: it would; the error names the ranges and the pipeline of the first of `others`.
     """
     if job.load.batch is not None or not others:
         return
@@ -78,13 +77,12 @@ def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
 def check_owners(job: LoadJob, owners: AbstractSet[str], others: tuple[Receipt, ...]) -> None:
     """Refuse a table that belongs to other pipelines; see `refuse_strangers`.
 
+    Raises SinkMisfit: the table belongs to pipelines with which the job's does not share it.
+
     Args:
         job: the load.
         owners: the pipelines that the table belongs to; none where nobody has claimed it yet.
         others: see `Lookup`.
-
-    Raises:
-        SinkMisfit: the table belongs to pipelines with which the job's does not share it.
     """
     refuse_strangers(
         job.load.pipeline,
@@ -109,6 +107,8 @@ def refuse_strangers(
 
     A table of batches is never shared: the batches of two pipelines have the same numbers.
 
+    Raises SinkMisfit: it does.
+
     Args:
         me: the pipeline.
         table: its table.
@@ -116,9 +116,6 @@ def refuse_strangers(
         loaders: those that have loaded into it, as far as it matters.
         shared_with: those that the pipeline's file names.
         by_batch: whether the pipeline's rows are known by their batch.
-
-    Raises:
-        SinkMisfit: it does.
     """
     strangers = sorted((owners | loaders) - {me})
     if by_batch and strangers:

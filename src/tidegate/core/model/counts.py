@@ -17,8 +17,7 @@ def is_whole(value: object, least: int = 0, most: int | None = None) -> TypeGuar
 def check_count(name: str, value: int, *, least: int = 0) -> None:
     """Refuse what is not a whole number from `least`.
 
-    Raises:
-        RequestError: the value is below `least` or not an `int`.
+    Raises RequestError: the value is below `least` or not an `int`.
     """
     if not is_whole(value, least):
         raise RequestError(

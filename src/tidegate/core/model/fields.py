@@ -103,9 +103,7 @@ def fields_to_json(value: Any) -> dict[str, Any]:
 def fields_from_json(kind: type[T], value: Mapping[str, Any]) -> T:
     """The inverse of `fields_to_json`; keys that are not fields are ignored.
 
-    Raises:
-        KeyError: a field is missing.
-        RequestError, ValueError, TypeError, AttributeError: a field has another shape.
+    Raises KeyError: a field is missing. RequestError, ValueError, TypeError, AttributeError: a field has another shape.
     """
     return kind(**{f.name: _read(f, value) for f in fields(cast("Any", kind))})
 
@@ -127,8 +125,7 @@ class Record:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """The inverse of `to_json`.
 
-        Raises:
-            StateCorrupt: the value is not what `to_json` makes.
+        Raises StateCorrupt: the value is not what `to_json` makes.
         """
         with Shape(*cls.UNREADABLE):
             return fields_from_json(cls, value)

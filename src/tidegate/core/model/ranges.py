@@ -27,8 +27,7 @@ class TopicPartition(_Named):
 
     A tuple, since a plan of thousands of partitions is mostly looking them up: a dataclass compares and hashes in Python.
 
-    Raises:
-        RequestError: the topic is empty, or the partition is not a whole number of at least 0.
+    Raises RequestError: the topic is empty, or the partition is not a whole number of at least 0.
     """
 
     __slots__ = ()
@@ -46,8 +45,7 @@ class TopicPartition(_Named):
 class OffsetRange:
     """The records of one partition with `from_offset <= offset < until_offset`; equal bounds are a legal, empty range.
 
-    Raises:
-        RequestError: the topic is empty, a number is negative or not whole, or `until_offset < from_offset`.
+    Raises RequestError: the topic is empty, a number is negative or not whole, or `until_offset < from_offset`.
     """
 
     topic: str
@@ -104,8 +102,7 @@ def total_count(ranges: Iterable[OffsetRange]) -> int:
 def disjoint(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
     """The ranges, sorted.
 
-    Raises:
-        RequestError: two of them share an offset.
+    Raises RequestError: two of them share an offset.
     """
     ordered = tuple(sorted(ranges, key=_ORDER))
     for before, after in pairwise(ordered):
@@ -153,9 +150,8 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
 def offsets_from_json(nested: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
     """The inverse of `offsets_to_json`.
 
-    Raises:
-        RequestError: a number is negative or not whole, or a name is empty.
-        ValueError, TypeError, AttributeError: the value has another shape.
+    Raises RequestError: a number is negative or not whole, or a name is empty. ValueError, TypeError, AttributeError: the value
+    has another shape.
     """
     offsets: dict[TopicPartition, int] = {}
     for topic, partitions in nested.items():
@@ -178,9 +174,8 @@ def ranges_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list[in
 def ranges_from_json(nested: Mapping[str, Mapping[str, list[int]]]) -> tuple[OffsetRange, ...]:
     """The inverse of `ranges_to_json`.
 
-    Raises:
-        RequestError: a bound is negative, not whole, or reversed.
-        ValueError, TypeError, AttributeError: the value has another shape.
+    Raises RequestError: a bound is negative, not whole, or reversed. ValueError, TypeError, AttributeError: the value has
+    another shape.
     """
     return selection_from_json({topic: {p: [bounds] for p, bounds in parts.items()} for topic, parts in nested.items()})
 
@@ -196,9 +191,8 @@ def selection_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list
 def selection_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> tuple[OffsetRange, ...]:
     """The inverse of `selection_to_json`.
 
-    Raises:
-        RequestError: a bound is negative, not whole, or reversed.
-        ValueError, TypeError, AttributeError: the value has another shape.
+    Raises RequestError: a bound is negative, not whole, or reversed. ValueError, TypeError, AttributeError: the value has
+    another shape.
     """
     return tuple(
         sorted(

@@ -25,8 +25,7 @@ def past(at_ms: int | None, now_ms: int) -> int | None:
 def epoch_ms(value: Any) -> int:
     """A time as epoch ms: an integer of epoch ms, an ISO 8601 text, or a date or time of YAML. Without a zone it is UTC.
 
-    Raises:
-        ValueError, TypeError: it is none of these.
+    Raises ValueError, TypeError: it is none of these.
     """
     if is_whole(value):
         return int(value)

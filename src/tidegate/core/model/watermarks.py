@@ -55,14 +55,13 @@ def other_topics(known: Mapping[str, str], current: Mapping[str, str]) -> dict[s
 def check_same_topics(known: Mapping[str, str], current: Mapping[str, str], *, since: str, fix: str) -> None:
     """Refuse offsets of topics that have another id now: they mean other records.
 
+    Raises TopicRecreated: a topic was deleted and created again.
+
     Args:
         known: topic ids that the offsets belong to.
         current: the ids that the brokers have now.
         since: what happened under the known ids, for the error.
         fix: the error's fix.
-
-    Raises:
-        TopicRecreated: a topic was deleted and created again.
     """
     for topic, topic_id in other_topics(known, current).items():
         raise TopicRecreated(

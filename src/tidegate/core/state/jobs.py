@@ -35,8 +35,7 @@ class Reading:
     `look_back` is the offset from which each partition is read to find repeats (`tidegate.core.load.repeats.look_back`).
     `hours` is from when until when (epoch ms) the load looks at which hours its records are of; None: it does not look.
 
-    Raises:
-        RequestError: the isolation level is none of Kafka's.
+    Raises RequestError: the isolation level is none of Kafka's.
     """
 
     kafka_options: Mapping[str, str] = field(repr=False, metadata=MAPPING)
@@ -70,8 +69,7 @@ class LoadJob(Record):
     `formerly` are the names that the pipeline had when it loaded into the table.
     `refused` is the error (JSON-ready) that keeps the job from reading: it fails of it, unless it has landed before.
 
-    Raises:
-        RequestError: repeats are left out, and a range has no look-back.
+    Raises RequestError: repeats are left out, and a range has no look-back.
     """
 
     UNREADABLE = ("a load's order cannot be read", "Clear the run's load task and the tasks after it")

@@ -191,6 +191,9 @@ class Receipt(Record):
     ) -> Receipt | None:
         """The receipt in a commit's properties, or None when the commit is not a load of Tidegate.
 
+        Raises StateNewer: a newer version of Tidegate has made the commit. StateCorrupt: the properties are there, but broken,
+        or the counters are.
+
         Args:
             properties: as `Write.to_properties` made them, with whatever else the sink keeps of a commit.
             snapshot: the commit's id.
@@ -199,10 +202,6 @@ class Receipt(Record):
             kept: the older rows that the commit wrote again.
             parent: the commit that it was made on.
             partitions: only the ranges of these; those of a thousand take milliseconds. None: of all.
-
-        Raises:
-            StateNewer: a newer version of Tidegate has made the commit.
-            StateCorrupt: the properties are there, but broken, or the counters are.
         """
         if PIPELINE not in properties:
             return None
@@ -271,8 +270,7 @@ def replay_of(properties: Mapping[str, str]) -> str | None:
 def offsets_of(properties: Mapping[str, str], *, snapshot: int) -> int:
     """How many offsets a load read, by its properties, without making ranges of them.
 
-    Raises:
-        StateCorrupt: the properties are broken.
+    Raises StateCorrupt: the properties are broken.
     """
     try:
         topics = json.loads(properties[f"{PREFIX}ranges"])
@@ -284,9 +282,7 @@ def offsets_of(properties: Mapping[str, str], *, snapshot: int) -> int:
 def batch_of(properties: Mapping[str, str], *, snapshot: int) -> tuple[int, int] | None:
     """Generation and batch in a load's properties, without reading its ranges; None for a replay.
 
-    Raises:
-        StateNewer: a newer version of Tidegate has made the commit.
-        StateCorrupt: the properties are broken.
+    Raises StateNewer: a newer version of Tidegate has made the commit. StateCorrupt: the properties are broken.
     """
     try:
         _check_format(properties, snapshot)

@@ -35,6 +35,9 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
 
         parse_json(records.withColumnRenamed("timestamp", "_timestamp"), "id BIGINT")
 
+    Raises ValueError: the schema has a type for which there is no such law: a field of type VARIANT, an interval, VOID, a
+    STRING with a collation.
+
     Args:
         df: records; `column` is binary or string.
         schema: the fields of a record as DDL, such as `"id BIGINT, name STRING"`. A field that is not in the record is null;
@@ -69,10 +72,6 @@ def parse_json(df: DataFrame, schema: str, *, column: str = "value", parser: Par
     - STRING takes a number, an object or a list as the text that was sent.
     - VARIANT takes what Spark's `try_parse_json` does: numbers of up to 38 digits are exact, others are rounded to DOUBLE, and
       an object with a name twice does not fit.
-
-    Raises:
-        ValueError: the schema has a type for which there is no such law: a field of type VARIANT, an interval, VOID, a STRING
-            with a collation.
     """
     # from_json stops after the first value and drops what follows it. So the record is parsed as the first element of a list,
     # and a mark as the second: only a text that is one whole value has the mark beside it. No record can forge the list or the

@@ -74,8 +74,7 @@ def _let_unknown_types_be() -> None:
 def load_table(name: str) -> Table | None:
     """The PyIceberg table of `catalog.namespace.table`; None when there is no such table.
 
-    Raises:
-        SinkUnavailable: the catalog is not configured here, or does not answer.
+    Raises SinkUnavailable: the catalog is not configured here, or does not answer.
     """
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - slow to import, and most runs need none of it
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415
@@ -106,8 +105,7 @@ def answering(name: str) -> Iterator[None]:
 def purge(name: str) -> bool:
     """Drop a table, and remove its files; whether there was one.
 
-    Raises:
-        SinkUnavailable: the catalog does not answer.
+    Raises SinkUnavailable: the catalog does not answer.
     """
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - as above
 
@@ -124,8 +122,7 @@ def move_owner(table: str, old: str, new: str) -> None:
 
     One commit of the table, without a snapshot. Where there is no such table, nothing happens.
 
-    Raises:
-        SinkUnavailable: the catalog does not answer, or PyIceberg cannot write this table; the fix is the SQL that does.
+    Raises SinkUnavailable: the catalog does not answer, or PyIceberg cannot write this table; the fix is the SQL that does.
     """
     loaded = load_table(table)
     changes, dropped = renaming({} if loaded is None else loaded.properties, old, new)

@@ -89,8 +89,7 @@ class IcebergReader:
 
         Of a table that is partitioned by topic and partition, the list of manifests says it, but for the commits of others.
 
-        Raises:
-            SinkUnavailable: the catalog or the storage does not answer.
+        Raises SinkUnavailable: the catalog or the storage does not answer.
         """
         loaded = load_table(table)
         snapshot = None if loaded is None else loaded.current_snapshot()
@@ -109,8 +108,7 @@ class IcebergReader:
     def layout(self, table: str) -> Layout | None:
         """By the fields of the current spec that a file can name, but for topic and partition, and of the current sort order.
 
-        Raises:
-            SinkUnavailable: the catalog is not configured here, or does not answer.
+        Raises SinkUnavailable: the catalog is not configured here, or does not answer.
         """
         loaded = load_table(table)
         if loaded is None:
@@ -133,8 +131,7 @@ class IcebergReader:
     def receipts(self, table: str, pipeline: str) -> list[Receipt]:
         """Every receipt of the pipeline that the table's state stands on, oldest commit first, replays too.
 
-        Raises:
-            StateCorrupt: a receipt is there, but broken.
+        Raises StateCorrupt: a receipt is there, but broken.
         """
         return self.history(table, expired=True).receipts(pipeline)
 
@@ -362,8 +359,7 @@ def _kept(name: str) -> dict[int | None, Snapshot]:
 def read_origins(table: str) -> dict[TopicPartition, array[int]]:
     """The offset of every row that has an origin, for each partition; empty when there is no such table.
 
-    Raises:
-        SinkMisfit: the table lacks an origin column.
+    Raises SinkMisfit: the table lacks an origin column.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 
@@ -390,8 +386,7 @@ def read_origins(table: str) -> dict[TopicPartition, array[int]]:
 def last_offsets(table: str, columns: Sequence[str]) -> dict[TopicPartition, int]:
     """The largest offset of each partition in anybody's table, by its columns of topic, partition and offset.
 
-    Raises:
-        RequestError: there is no such table, it lacks a column, or a column holds something else.
+    Raises RequestError: there is no such table, it lacks a column, or a column holds something else.
     """
     import pyarrow as pa  # noqa: PLC0415 - slow to import
 
@@ -420,8 +415,7 @@ def rows_without_origin(table: str) -> int:
 def read_batches(table: str) -> dict[int | None, int]:
     """How many rows each batch has, in a table whose rows are known by their batch; empty when there is no such table.
 
-    Raises:
-        SinkMisfit: the table's rows are not identified by their batch.
+    Raises SinkMisfit: the table's rows are not identified by their batch.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 

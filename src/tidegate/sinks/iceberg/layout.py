@@ -51,8 +51,7 @@ def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[s
 def check_layout(schema: StructType, layout: Layout, *, table: str, transform: str) -> None:
     """Refuse a layout by columns that the rows do not have, or whose types cannot be laid out so.
 
-    Raises:
-        SinkMisfit: it names each of them.
+    Raises SinkMisfit: it names each of them.
     """
     faults = []
     for text, column, takes in (

@@ -49,10 +49,9 @@ COMMIT = ("snapshot_id", "parent_id", "committed_at", "operation", "summary")
 def maintain(spark: SparkSession, job: MaintenanceJob) -> Maintained:
     """Do one step of the maintenance of a table that exists. To do it again does no harm.
 
-    Raises:
-        SinkMisfit: the table belongs to other pipelines, its rows have no identity of ours, or the name of its table of commits
-            or of its quarantine is taken.
-        Exception: what Spark raises, which `tidegate.spark.errors` translates; the table holds the same rows.
+    Raises SinkMisfit: the table belongs to other pipelines, its rows have no identity of ours, or the name of its table of
+    commits or of its quarantine is taken. Exception: what Spark raises, which `tidegate.spark.errors` translates; the table
+    holds the same rows.
     """
     table = job.table
     properties = _properties(spark, table)

@@ -43,8 +43,7 @@ def carries(properties: Mapping[str, str]) -> Column:
 def head_and_receipts(spark: SparkSession, table: str, condition: Column) -> tuple[int | None, list[Found]]:
     """The table's current snapshot, and the receipts of `receipts_where`. One round trip, no shuffle, no join.
 
-    Raises:
-        StateCorrupt, StateNewer: as `receipts_where`.
+    Raises StateCorrupt, StateNewer: as `receipts_where`.
     """
     of_snapshots = {AT: "long", "summary": "map<string, string>", "parent_id": "long"}
     none = [F.lit(None).cast(kind).alias(name) for name, kind in of_snapshots.items()]
@@ -59,8 +58,7 @@ def receipts_where(spark: SparkSession, table: str, condition: Column) -> list[F
 
     One round trip, no shuffle, no join.
 
-    Raises:
-        StateCorrupt, StateNewer: one of them is broken, or of a newer version, and its commit was not rolled back.
+    Raises StateCorrupt, StateNewer: one of them is broken, or of a newer version, and its commit was not rolled back.
     """
     return _receipts(spark, table, _snapshots(spark, table, condition).collect())
 
@@ -199,8 +197,7 @@ def check_owner(spark: SparkSession, job: LoadJob, lookup: Lookup) -> bool:
     No round trip where a recent commit says that the pipeline owns the table. Otherwise two, and one more for a table that
     names no owner.
 
-    Raises:
-        SinkMisfit: the table, or rows that the load would replace, are another pipeline's.
+    Raises SinkMisfit: the table, or rows that the load would replace, are another pipeline's.
     """
     check_rows(job, lookup.others)
     named = set() if lookup.owns else _named(spark, job.table)

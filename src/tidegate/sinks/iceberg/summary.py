@@ -54,8 +54,7 @@ def row_counts(summary: Mapping[str, str]) -> tuple[int | None, int]:
 def receipt_in(summary: Mapping[str, str], *, snapshot: int, committed_at_ms: int, parent: int | None = None) -> Receipt | None:
     """The receipt in a summary of a snapshot with this parent; None where the snapshot is no load of Tidegate.
 
-    Raises:
-        StateCorrupt: the receipt is there, but broken.
+    Raises StateCorrupt: the receipt is there, but broken.
     """
     rows, kept = row_counts(summary)
     return Receipt.from_properties(

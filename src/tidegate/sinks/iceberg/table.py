@@ -266,9 +266,8 @@ class IcebergTable:
 
         `cut` is what is written anew; see `replacement.Cut`. None: the identity, which goes through no data file.
 
-        Raises:
-            Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut` has
-                them; nothing is written then.
+        Raises Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut`
+        has them; nothing is written then.
         """
         properties, condition = {**write.to_properties(), OWNED: "true"}, identity.inside()
         if cut is not None and cut.last:
@@ -291,8 +290,7 @@ class IcebergTable:
     def receipt_of_attempt(self, write: Write) -> Receipt:
         """The receipt of exactly this write. One round trip.
 
-        Raises:
-            ReceiptMissing: no commit carries it.
+        Raises ReceiptMissing: no commit carries it.
         """
         receipts = receipts_where(self.spark, self.name, carries({ATTEMPT: write.attempt}))
         if not receipts:

@@ -68,8 +68,7 @@ def main(arguments: list[str] | None = None) -> int:
 def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
     """The load, in a classic session that spark-submit's settings describe; the session is stopped afterwards.
 
-    Raises:
-        TidegateError: see `tidegate.spark.load.load_range`.
+    Raises TidegateError: see `tidegate.spark.load.load_range`.
     """
     say(f"{job.load.named} of {job.load.pipeline}: {total_count(job.load.ranges)} offsets to {job.table} by {job.transform}")
     with (
@@ -82,8 +81,7 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
 def maintain_table(job: MaintenanceJob) -> Maintained:
     """The step of maintenance, as `run` does a load.
 
-    Raises:
-        TidegateError: see `tidegate.sinks.maintain`.
+    Raises TidegateError: see `tidegate.sinks.maintain`.
     """
     say(f"{job.step} of {job.table}")
     with translated(pipeline=job.pipeline, table=job.table), classic_session(f"tidegate-{job.pipeline}-{job.step}") as spark:
@@ -108,10 +106,8 @@ def classic_session(name: str) -> Iterator[SparkSession]:
 def read_job(file: Path) -> LoadJob | MaintenanceJob:
     """The job in the file.
 
-    Raises:
-        RequestError: there is no such file, or it holds no JSON.
-        StateCorrupt: the JSON is no job.
-        StateNewer: it asks for something that the version here, on the driver's machine, does not know.
+    Raises RequestError: there is no such file, or it holds no JSON. StateCorrupt: the JSON is no job. StateNewer: it asks for
+    something that the version here, on the driver's machine, does not know.
     """
     try:
         try:
