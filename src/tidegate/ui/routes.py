@@ -27,7 +27,6 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
-from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.tasks import now_ms
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
@@ -97,30 +96,16 @@ def _known(dag_id: str, source: TheSource) -> KnownDag:
     return found
 
 
-TheKnownDag = Annotated[KnownDag, Depends(_known)]
+TheDag = Annotated[KnownDag, Depends(_known)]
 
 
-def _dag(known: TheKnownDag) -> Declared:
-    return known.declared
-
-
-TheDag = Annotated[Declared, Depends(_dag)]
-
-
-def _known_pipeline(dag_id: str, known: TheKnownDag) -> KnownDag:
+def _pipeline(dag_id: str, known: TheDag) -> KnownDag:
     if known.declared.pipeline != dag_id:
         raise NotFound(f"{dag_id} is not a pipeline of Tidegate", fix="Open the page of a pipeline's own DAG")
     return known
 
 
-TheKnownPipeline = Annotated[KnownDag, Depends(_known_pipeline)]
-
-
-def _pipeline(known: TheKnownPipeline) -> Declared:
-    return known.declared
-
-
-ThePipeline = Annotated[Declared, Depends(_pipeline)]
+ThePipeline = Annotated[KnownDag, Depends(_pipeline)]
 
 
 @router.get("/api/pipelines")
@@ -153,8 +138,9 @@ def _shown_errors(user: BaseUser, found: Mapping[str, KnownDag], known: Mapping[
 
 
 @router.get("/api/dags/{dag_id}/lag", dependencies=[MayRead])
-async def lag(request: Request, of: ThePipeline, source: TheSource) -> Response:
+async def lag(request: Request, known: ThePipeline, source: TheSource) -> Response:
     """As `tidegate lag --json`, with the age of the answer, and why there is no newer one."""
+    of = known.declared
     return await _apart(request, of.connection, lambda: source.lag(of))
 
 
@@ -170,7 +156,7 @@ def _frame(
 async def ranges(
     request: Request,
     user: GetUserDep,
-    known: TheKnownPipeline,
+    known: ThePipeline,
     source: TheSource,
     frame: Annotated[Frame, Depends(_frame)],
     batches: Annotated[int, Query(ge=1, le=1000)] = 200,
@@ -189,20 +175,23 @@ async def ranges(
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}", dependencies=[MayRead])
-async def batch(request: Request, user: GetUserDep, of: ThePipeline, source: TheSource, seq: int) -> Response:
+async def batch(request: Request, user: GetUserDep, known: ThePipeline, source: TheSource, seq: int) -> Response:
     """One batch in full; null where nothing is saved of it."""
+    of = known.declared
     return await _apart(request, of.connection, lambda: source.batch(of, seq, replays=_may_see_runs(user, of.replay_dag)))
 
 
 @router.get("/api/dags/{dag_id}/batches/{seq}/broken", dependencies=[MayRead, MayReadValues])
-async def broken(request: Request, of: ThePipeline, source: TheSource, seq: int) -> Response:
+async def broken(request: Request, known: ThePipeline, source: TheSource, seq: int) -> Response:
     """The first broken records of a batch, whose reasons may have values of records."""
+    of = known.declared
     return await _apart(request, of.connection, lambda: source.broken(of, seq))
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
-async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, source: TheSource, run_id: str) -> Response:
+async def run(request: Request, user: GetUserDep, dag_id: str, known: TheDag, source: TheSource, run_id: str) -> Response:
     """What a DAG run read: its batch, its replay, or why there is neither."""
+    of = known.declared
     ask = partial(source.run, dag_id, of, run_id)
     return await _apart(request, of.connection, lambda: ask(replays=_may_see_runs(user, of.replay_dag)))
 
@@ -210,18 +199,20 @@ async def run(request: Request, user: GetUserDep, dag_id: str, of: TheDag, sourc
 @router.get("/api/dags/{dag_id}/history", dependencies=[MayRead])
 async def history(
     request: Request,
-    of: ThePipeline,
+    known: ThePipeline,
     source: TheSource,
     hours: Annotated[int, Query(ge=1, le=720)] = 24,
     buckets: Annotated[int, Query(ge=1, le=300)] = 120,
 ) -> Response:
     """What batches read and took over time, and what is to be expected."""
+    of = known.declared
     return await _apart(request, of.connection, lambda: source.history(of, hours=hours, buckets=buckets))
 
 
 @router.get("/api/dags/{dag_id}/quarantine", dependencies=[MayRead, MayReadValues])
-async def quarantine(request: Request, of: ThePipeline, source: TheSource) -> Response:
+async def quarantine(request: Request, known: ThePipeline, source: TheSource) -> Response:
     """As `tidegate quarantine --json`: for those who may read what tasks hand on, since it has values of records."""
+    of = known.declared
     return await _apart(request, of.connection, lambda: source.quarantine(of))
 
 

@@ -12,75 +12,57 @@ from tidegate.core.model.uris import ranges_page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """The cursor moved past a batch, now or in an earlier try.
+class _Event:
+    """What all events say.
 
     Args:
-        pipeline: whose batch it is.
-        seq: the batch's number.
-        key: the Variable that holds the batch's saved range.
-        offsets: how many offsets the range holds.
-        rows: how many rows the load made; 0 where there was nothing to load.
+        pipeline: whose loads they were.
+        offsets: how many offsets were loaded.
+        rows: how many rows the loads made; 0 where there was nothing to load.
         transform: which version of the transform made them; None where there was nothing to load.
-        snapshot: the sink's commit; None where there was nothing to load.
         table: the URI of the table.
         topics: the URIs of the topics that were read, as many as an event has room for (`tidegate.core.model.uris`).
-        columns: what the load changed of the table's columns, each in words.
+        columns: what the loads changed of the table's columns, each in words.
     """
 
     pipeline: str
-    seq: int
-    key: str
     offsets: int
     rows: int
     transform: str | None
-    snapshot: int | None
-    table: str
-    topics: tuple[str, ...]
-    columns: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """JSON-ready, with the page of the batch in Airflow's UI."""
-        return {
-            **asdict(self),
-            "topics": list(self.topics),
-            "columns": list(self.columns),
-            "page": ranges_page(self.pipeline, batch=self.seq),
-        }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """The table of a pipeline holds every chunk of a replay.
-
-    Args:
-        pipeline: whose replay it is.
-        run_id: the run that planned the replay.
-        replay: the replay's name.
-        chunks: how many loads it took.
-        offsets: how many offsets were loaded again.
-        rows: how many rows the loads made.
-        transform: which version of the transform made them.
-        table: the URI of the table.
-        topics: the URIs of the topics that were read, as many as an event has room for.
-        columns: what its loads changed of the table's columns, each in words.
-    """
-
-    pipeline: str
-    run_id: str
-    replay: str
-    chunks: int
-    offsets: int
-    rows: int
-    transform: str
     table: str
     topics: tuple[str, ...]
     columns: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """JSON-ready, with the page of the pipeline in Airflow's UI."""
-        return {**_listed(self), "page": ranges_page(self.pipeline)}
+        lists = {"topics": list(self.topics), "columns": list(self.columns)}
+        return {**asdict(self), **lists, "page": ranges_page(self.pipeline, batch=self._batch())}
+
+    def _batch(self) -> int | None:
+        """Which one the page opens."""
+        return None
 
 
-def _listed(event: Committed | Replayed) -> dict[str, Any]:
-    return {**asdict(event), "topics": list(event.topics), "columns": list(event.columns)}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed(_Event):
+    """The cursor moved past a batch, now or in an earlier try.
+
+    `seq` is the batch's number, `key` the Variable that holds its saved range, and `snapshot` the sink's commit: None where
+    there was nothing to load.
+    """
+
+    seq: int
+    key: str
+    snapshot: int | None
+
+    def _batch(self) -> int:
+        return self.seq
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed(_Event):
+    """The table of a pipeline holds every chunk of a replay: its name, the run that planned it, and how many loads it took."""
+
+    run_id: str
+    replay: str
+    chunks: int
