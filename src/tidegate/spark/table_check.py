@@ -9,11 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,6 +19,7 @@ from tidegate.core.model.errors import TidegateError
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.jobs import LoadJob, Reading
 from tidegate.core.state.receipt import Load
+from tidegate.spark.transform_check import answers_of
 
 REMOTE = "SPARK_REMOTE"
 """pyspark's own variable for the URL of a Spark Connect server."""
@@ -38,19 +36,7 @@ def column_changes(
     A pipeline that could not be looked at is missing.
     """
     orders = json.dumps([_job(pipeline).to_json() for pipeline in pipelines])
-    with tempfile.TemporaryDirectory(prefix="tidegate-check-") as folder:
-        answers = Path(folder) / "answers"
-        answers.touch()
-        with suppress(subprocess.TimeoutExpired):
-            subprocess.run(  # noqa: S603
-                [sys.executable, "-m", "tidegate.spark.table_check", str(spark_jobs), str(answers)],
-                env={**os.environ, "SPARK_CONNECT_MODE_ENABLED": "1", REMOTE: url},
-                input=orders.encode(),
-                capture_output=True,
-                timeout=timeout_s,
-                check=False,
-            )
-        return dict(json.loads(line) for line in answers.read_text(encoding="utf-8").splitlines())
+    return answers_of("table_check", spark_jobs, timeout_s=timeout_s, given=orders, env={REMOTE: url})[0]
 
 
 def _job(pipeline: Pipeline) -> LoadJob:

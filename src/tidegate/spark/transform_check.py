@@ -13,8 +13,9 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tidegate.core.model.errors import TidegateError
 
@@ -29,7 +30,7 @@ def broken_transforms(names: Sequence[str], spark_jobs: Path, *, timeout_s: floa
     broken: dict[str, str] = {}
     unchecked = list(names)
     while unchecked:
-        faults, end = _probe(unchecked, spark_jobs, timeout_s)
+        faults, end = answers_of("transform_check", spark_jobs, *unchecked, timeout_s=timeout_s)
         broken |= {name: fault for name, fault in faults.items() if fault}
         unchecked = [name for name in unchecked if name not in faults]
         if unchecked:
@@ -38,18 +39,20 @@ def broken_transforms(names: Sequence[str], spark_jobs: Path, *, timeout_s: floa
     return broken
 
 
-def _probe(names: Sequence[str], spark_jobs: Path, timeout_s: float) -> tuple[dict[str, str | None], str]:
-    """The fault of each transform, None where it has none, as far as the process came; and how it ended."""
+def answers_of(
+    module: str, spark_jobs: Path, *names: str, timeout_s: float, given: str = "", env: Mapping[str, str] | None = None
+) -> tuple[dict[str, Any], str]:
+    """What a process of a module of this package answers, by name, as far as it came; and how it ended."""
     with tempfile.TemporaryDirectory(prefix="tidegate-check-") as folder:
         answers = Path(folder) / "answers"
         answers.touch()
-        command = [sys.executable, "-m", "tidegate.spark.transform_check", str(spark_jobs), str(answers), *names]
+        command = [sys.executable, "-m", f"{__package__}.{module}", str(spark_jobs), str(answers), *names]
         try:
             ended = subprocess.run(  # noqa: S603
                 command,
                 # as in a load: functions of pyspark make expressions of Spark Connect, which need no session
-                env={**os.environ, "SPARK_CONNECT_MODE_ENABLED": "1"},
-                stdin=subprocess.DEVNULL,
+                env={**os.environ, "SPARK_CONNECT_MODE_ENABLED": "1", **(env or {})},
+                input=given.encode(),
                 capture_output=True,
                 timeout=timeout_s,
                 check=False,
