@@ -27,7 +27,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.rates import BatchTiming
 from tidegate.core.state.cursor import Cursor, Position
 from tidegate.core.state.history import DataFiles, Origins
-from tidegate.core.state.ledger import Ledger, range_key
+from tidegate.core.state.ledger import Ledger, cursor_key, range_key
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import FakeBrokers, FakeReader, MemoryStore
@@ -320,7 +320,7 @@ def test_the_history_names_who_ran_it_what_failed_and_what_cannot_be_read(remote
     remote.sink.found += [receipt(2, 10, 20), receipt(3, 20, 30, run_id="catch_up__3")]
     remote.ledger.save_cursor(changed(remote.ledger.cursor(), seq=3, offsets={P0: 30}))
     remote.save(2, 10, 20)
-    broken = remote.ledger.range_key(1, "run1")
+    broken = range_key(remote.ledger.pipeline, 1, "run1")
     remote.store.values[broken] = "{"
     remote.ran = [
         {**RAN[0], "state": "failed"},
@@ -336,10 +336,10 @@ def test_the_history_names_who_ran_it_what_failed_and_what_cannot_be_read(remote
     assert (shown["batches"][0]["ranges"], shown["transforms"]) == ({"t": {"0": [0, 10]}}, {"v1": {"t": {"0": [[0, 30]]}}})
     assert shown["failures"] == {"run3": "Failed in load: out of memory."}
     assert [broken in fault for fault in shown["faults"]] == [True]
-    remote.store.values[remote.ledger.cursor_key] = "{"
+    remote.store.values[cursor_key(remote.ledger.pipeline)] = "{"
     shown = json.loads(run("ledger", "show", "p", "--json").stdout)
     assert [b["state"] for b in shown["batches"]] == ["loaded"] * 3
-    assert [sum(key in fault for fault in shown["faults"]) for key in (broken, remote.ledger.cursor_key)] == [1, 1]
+    assert [sum(key in fault for fault in shown["faults"]) for key in (broken, cursor_key(remote.ledger.pipeline))] == [1, 1]
 
 
 def test_rejected_records_are_counted_and_the_quarantine_that_a_file_lacks_is_named(remote: FakeRemote) -> None:

@@ -16,7 +16,7 @@ from tidegate.core.config.names import MASKED_WORDS
 from tidegate.core.model.errors import StateCorrupt, StateMasked, StateNewer
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.codec import SHOWN, decode, encode
-from tidegate.core.state.ledger import Ledger, is_of_run, run_key
+from tidegate.core.state.ledger import Ledger, is_of_run, range_key, run_key
 from tidegate.testing.fakes import MemoryStore
 
 bodies = st.dictionaries(
@@ -125,7 +125,7 @@ def test_keys_are_of_their_pipeline_and_their_batch() -> None:
     listing = Ledger(store, "p").listing()
     assert (listing.ranges, listing.has_cursor) == ((), False)
     (ledger, values), copied = listed("run1"), "tidegate.p.range.0000000007.x-1"
-    values[copied] = values[ledger.range_key(1, "run1")]
+    values[copied] = values[range_key(ledger.pipeline, 1, "run1")]
     with pytest.raises(StateCorrupt, match="holds batch 1"):
         ledger.saved_range(copied)
 
@@ -137,7 +137,7 @@ PARTS = st.sampled_from([*WORDS, "", "x", "-", "_", "pro", "tok", "en", "xy"])
 @given(st.text(max_size=250) | st.lists(PARTS, max_size=8).map("".join))
 def test_any_run_id_makes_a_key_that_stores_and_logs_can_take(run_id: str) -> None:
     """Short and plain. No word that Airflow masks is in it, also where one arises as another is left out, or with hyphens."""
-    key = Ledger(MemoryStore(), "p" * 60).range_key(9_999_999_999, run_id)
+    key = range_key("p" * 60, 9_999_999_999, run_id)
     assert len(key) < 250
     assert all(c.isascii() and (c.isalnum() or c in "._-") for c in key)
     assert not any(word in run_key(run_id).replace("-", "_") for word in MASKED_WORDS)
@@ -155,7 +155,7 @@ def test_run_ids_that_look_alike_have_different_keys() -> None:
 def test_a_run_finds_its_range_whatever_words_its_key_leaves_out(run_id: str) -> None:
     """Keys stay, while the list of words grows: the digest alone says whose a range is."""
     ledger, values = listed(run_id)
-    key = ledger.range_key(1, run_id)
+    key = range_key(ledger.pipeline, 1, run_id)
     saved, older = ledger.saved_range(key), key.replace(run_key(run_id), f"as-it-was-called-{run_key(run_id)[-12:]}")
     values[older] = values.pop(key)
     found = ledger.listing().of_run(run_id)

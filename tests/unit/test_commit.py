@@ -18,7 +18,7 @@ from tidegate.core.planning.commit import moved
 from tidegate.core.planning.rebuild import rebuild
 from tidegate.core.planning.run import commit_batch
 from tidegate.core.state.cursor import Cursor, Position
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, range_key
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import Decision
 from tidegate.testing.fakes import MemoryStore
@@ -80,7 +80,7 @@ class FirstBatch(World):
         return state_of(saved=bool(listing.of_seq(1)), landed=bool(self.sink.found), committed=committed)
 
     def happens(self, event: BatchEvent) -> None:
-        key, landed = self.ledger.range_key(1, "run"), self.sink.found[-1] if self.sink.found else None
+        key, landed = range_key(self.ledger.pipeline, 1, "run"), self.sink.found[-1] if self.sink.found else None
         match event:
             case BatchEvent.PLAN:
                 self.planned("run")

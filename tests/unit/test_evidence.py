@@ -15,6 +15,7 @@ from tidegate.core.model.ranges import TopicPartition
 from tidegate.core.planning.evidence import read_evidence
 from tidegate.core.planning.trust import believe
 from tidegate.core.state.history import TableCommit, TableHistory
+from tidegate.core.state.ledger import range_key
 from tidegate.testing.fakes import FakeBrokers, FakeReader
 
 
@@ -110,7 +111,7 @@ def test_a_batch_without_offsets_needs_no_receipt(world: World) -> None:
 
 def test_what_was_overwritten_or_pruned_is_saved_before_the_brokers_are_asked(world: World) -> None:
     """They may be away for long, and commands read it meanwhile; a receipt may have expired when they are back."""
-    cleared = world.ledger.range_key(1, "run1")
+    cleared = range_key(world.ledger.pipeline, 1, "run1")
     world.store.delete(cleared)
     world.brokers.ids["t"] = "another"
     with pytest.raises(TopicRecreated):

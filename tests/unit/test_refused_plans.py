@@ -28,6 +28,7 @@ from tidegate.core.model.errors import (
 from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.codec import encode
 from tidegate.core.state.cursor import Accepted
+from tidegate.core.state.ledger import range_key
 from tidegate.core.state.receipt import Receipt
 from tidegate.testing.fakes import FakeBrokers
 
@@ -95,7 +96,7 @@ def made_anew(world: World) -> None:
 
 def pruned(world: World) -> None:
     """The run's Variable is gone, and so is its receipt."""
-    world.store.delete(world.ledger.range_key(1, "run1"))
+    world.store.delete(range_key(world.ledger.pipeline, 1, "run1"))
     world.sink.found = [replace(world.sink.found[-1], parent=world.sink.found[-2].snapshot)]
     world.sink.expired = True
 

@@ -22,7 +22,7 @@ from tidegate.core.replay.request import Asked, ReplayRequest
 from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay
 from tidegate.core.replay.verdict import ReplayReport, verify_replay
 from tidegate.core.state.codec import encode
-from tidegate.core.state.ledger import run_key
+from tidegate.core.state.ledger import range_key, run_key
 from tidegate.core.state.receipt import Write
 from tidegate.core.state.saved_replay import MOST_CHUNKS
 from tidegate.testing.fakes import FakeBrokers
@@ -485,7 +485,7 @@ def test_whole_batches_are_replayed_batch_by_batch(whole: World) -> None:
         assert (saved.chunks, saved.batches) == first_two
     assert len(whole.replayed("all", versions="=1").saved.chunks) == 3
     whole.sink.found.clear()
-    whole.store.delete(whole.ledger.range_key(3, "run3"))
+    whole.store.delete(range_key(whole.ledger.pipeline, 3, "run3"))
     saved = whole.replayed("lost", offsets=[0, 20]).saved
     assert (saved.chunks, saved.batches) == first_two
 

@@ -25,6 +25,7 @@ from tidegate.core.planning.admission import refused_by_table
 from tidegate.core.planning.run import Planned
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.history import Missing, TableCommit, find_missing, loadable
+from tidegate.core.state.ledger import range_key
 from tidegate.core.state.receipt import Receipt
 from tidegate.core.state.saved_range import SavedRange
 from tidegate.testing.fakes import FakeBrokers, FakeReader
@@ -156,7 +157,7 @@ def test_a_table_that_descends_from_the_last_batch_is_believed(world: World, tab
     planned = world.planned("next")
     assert (planned.saved.load.ranges, planned.create) == ((t(30, 40),), False)
     got = [key for verb, key in world.store.calls if verb == "get"]  # the cursor once more, in case the write came too late
-    assert table is is_maintained or got == [CURSOR, world.ledger.range_key(3, "run3"), CURSOR]
+    assert table is is_maintained or got == [CURSOR, range_key(world.ledger.pipeline, 3, "run3"), CURSOR]
 
 
 def test_a_table_of_which_only_a_compaction_is_left_is_believed_by_what_the_last_batch_was_made_on(
@@ -209,7 +210,7 @@ def test_a_cleared_run_whose_variable_was_pruned_does_its_own_range_again(world:
     """By its receipt; the cursor stays, and no new range is planned. A damaged range of the next batch keeps none back."""
     world.store.values[world.planned("run4").key] = "damaged"
     assert world.planned("run2", ran_at_ms=1).origin == "own"
-    world.store.delete(world.ledger.range_key(2, "run2"))
+    world.store.delete(range_key(world.ledger.pipeline, 2, "run2"))
     again = world.planned("run2", ran_at_ms=1)
     assert (again.origin, again.committed, again.saved.load.seq, again.create) == ("own", True, 2, False)
     assert again.saved.load.ranges == (t(10, 20),)
@@ -220,7 +221,7 @@ def test_a_cleared_run_whose_variable_was_pruned_does_its_own_range_again(world:
 def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
     """It failed before, since no broker answered. If it had saved a range, that range would still be kept."""
     assert world.planned("failed", ran_at_ms=1).saved.load.seq == 4
-    world.store.delete(world.ledger.range_key(1, "run1"))
+    world.store.delete(range_key(world.ledger.pipeline, 1, "run1"))
     world.run("failed")
     world.brokers.latest[P0] = 50
     assert world.planned("later", ran_at_ms=world.now_ms).saved.load.seq == 5
@@ -228,7 +229,7 @@ def test_a_cleared_run_that_never_saved_a_range_plans_one(world: World) -> None:
 
 def test_aggregates_whose_saved_ranges_were_pruned_are_not_forgotten(batches: World) -> None:
     """Their offsets are named, though no batch of them can be loaded again; an operator goes on without them."""
-    batches.store.delete(batches.ledger.range_key(1, "run1"))
+    batches.store.delete(range_key(batches.ledger.pipeline, 1, "run1"))
     batches.sink.found.clear()
     missing, message = batches.missing()
     assert (missing, "batches 2, 3" in message) == ("t-0 [0, 30)", True)

@@ -33,7 +33,7 @@ from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.advice import Advice, Resources
 from tidegate.core.rates.control import RateBound
 from tidegate.core.state.cursor import Accepted, Cursor
-from tidegate.core.state.ledger import Ledger
+from tidegate.core.state.ledger import Ledger, range_key
 from tidegate.core.state.ports import Brokers, SinkReader, StateStore
 from tidegate.core.state.receipt import Load, Receipt
 from tidegate.core.state.saved_range import SavedRange, Why
@@ -125,7 +125,7 @@ def plan_batch(
     key, origin = belief.key, "planned" if belief.saved is None else belief.origin
     if origin != "own":
         decided = decided.leading_to(leads_to(belief.cursor, decided, belief.accepted), head=evidence.history.head)
-        key = ledger.save_range(decided) if save else ledger.range_key(decided.load.seq, run_id)
+        key = ledger.save_range(decided) if save else range_key(pipeline.name, decided.load.seq, run_id)
         if save:
             _check_in_time(ledger, decided, key, sink, pipeline.sink.table)
     planned = Planned(

@@ -153,15 +153,6 @@ class Ledger:
         self.pipeline = pipeline
         self._prefix = f"tidegate.{pipeline}."
 
-    @property
-    def cursor_key(self) -> str:
-        """The key of the cursor."""
-        return cursor_key(self.pipeline)
-
-    def range_key(self, seq: int, run_id: str) -> str:
-        """The key of the range that a run saves for batch `seq`."""
-        return range_key(self.pipeline, seq, run_id)
-
     def listing(self) -> Listing:
         """All that is saved of the pipeline, by one listing of keys."""
         ranges, accepted, replays, has_cursor = [], [], [], False
@@ -179,11 +170,12 @@ class Ledger:
 
     def cursor(self) -> Cursor:
         """The saved cursor; ask `listing` first whether there is one."""
-        return cursor_from(self._store.get(self.cursor_key), self.pipeline)
+        return cursor_from(self._store.get(cursor_key(self.pipeline)), self.pipeline)
 
     def save_cursor(self, cursor: Cursor) -> None:
         """Write the cursor."""
-        self._store.put(self.cursor_key, encode("cursor", cursor.to_json()), f"Tidegate: how far {self.pipeline} has come")
+        said = f"Tidegate: how far {self.pipeline} has come"
+        self._store.put(cursor_key(self.pipeline), encode("cursor", cursor.to_json()), said)
 
     def saved_range(self, key: str) -> SavedRange:
         """The saved range at a key."""
@@ -191,7 +183,7 @@ class Ledger:
             f"Run `tidegate ledger rebuild {self.pipeline}` if its batch was loaded: the table's history restores it. "
             f"If not, run `tidegate ledger drop {self.pipeline} {key}`, and the next run plans it anew"
         )
-        saved = self._read("range", key, repair, SavedRange.from_json)
+        saved = _parsed("range", self._store.get(key), key, repair, SavedRange.from_json)
         if not key.startswith(f"{self._prefix}range.{saved.load.seq:010d}.") or not is_of_run(key, saved.load.run_id):
             fault = f"{key}: holds batch {saved.load.seq} of {saved.load.pipeline} by run {saved.load.run_id}"
             raise StateCorrupt(fault, fix=repair, key=key)
@@ -199,7 +191,7 @@ class Ledger:
 
     def save_range(self, saved: SavedRange) -> str:
         """Write a range, before any work on it; returns its key."""
-        key = self.range_key(saved.load.seq, saved.load.run_id)
+        key = range_key(self.pipeline, saved.load.seq, saved.load.run_id)
         said = f"Tidegate: batch {saved.load.seq} of {self.pipeline}, run {saved.load.run_id}"[:500]
         self._store.put(key, encode("range", saved.to_json()), said)
         return key
@@ -221,7 +213,7 @@ class Ledger:
         """What an operator accepted for batch `seq`, which the listing has."""
         key = self.accepted_key(seq)
         repair = f"Delete the Variable {key} and accept again"
-        accepted = self._read("accepted", key, repair, Accepted.from_json)
+        accepted = _parsed("accepted", self._store.get(key), key, repair, Accepted.from_json)
         if accepted.seq != seq:
             raise StateCorrupt(f"{key}: holds what was accepted for batch {accepted.seq}", fix=repair, key=key)
         return accepted
@@ -239,7 +231,7 @@ class Ledger:
     def saved_replay(self, key: str) -> SavedReplay:
         """The saved replay at a key."""
         repair = f"Delete the Variable {key} and trigger the replay again"
-        saved = self._read("replay", key, repair, SavedReplay.from_json)
+        saved = _parsed("replay", self._store.get(key), key, repair, SavedReplay.from_json)
         if saved.load.pipeline != self.pipeline or not is_of_run(key, saved.load.run_id):
             fault = f"{key}: holds a replay of {saved.load.pipeline} by run {saved.load.run_id}"
             raise StateCorrupt(fault, fix=repair, key=key)
@@ -292,10 +284,6 @@ class Ledger:
         except StateCorrupt:
             return False
         return ranges is None or ranges == set(held)
-
-    def _read(self, kind: str, key: str, repair: str, parse: Callable[[dict[str, Any]], T]) -> T:
-        """The value at a key; what is wrong with it names the key and how to repair it."""
-        return _parsed(kind, self._store.get(key), key, repair, parse)
 
     def prune(self, listing: Listing, *, committed: int, keep: int) -> int:
         """Delete the oldest committed ranges until `keep` are left, and what was accepted for them; returns how many ranges."""
