@@ -35,13 +35,10 @@ class Stated(Lasting, Protocol):
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of files.
+    """A kind of files, each of which states what `name` says in a word. `settings` is what one may hold.
 
-    Attributes:
-        name: what one of them states, in a word.
-        settings: what it may hold.
-        suffix: of the id of its DAG, behind the file's name.
-        load: reads a folder, beside the pipelines; a file that is not valid yields its error.
+    `suffix` is that of its DAG's id, behind the file's name. `load` reads a folder beside the pipelines; a file that is not
+    valid yields its error.
     """
 
     name: str

@@ -42,11 +42,7 @@ Offsets = Mapping[ck.TopicPartition, Future[Any]]
 class AdminBrokers:
     """The `Brokers` port over one librdkafka admin client. Threads of the client end with the object.
 
-    Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
-        timeout_s: seconds that each request may take before the broker counts as unavailable.
-        refused_s: seconds after which refused connections count as no answer; see `tidegate.kafka.client.Admin`.
-        tell: called with a sentence when an answer takes long (see there), or when the retention of a topic is hidden.
+    The arguments are those of `tidegate.kafka.client.Admin`; `tell` is also called when the retention of a topic is hidden.
     """
 
     def __init__(
@@ -221,17 +217,12 @@ def commit_offsets(
 ) -> None:
     """Make `offsets` (the next to read) the committed offsets of a consumer group without members.
 
-    Partitions that are not named keep what they have. No offsets: nothing happens, and no broker is asked.
+    Partitions that are not named keep what they have. A group appears with its first commit. No offsets: nothing happens, and
+    no broker is asked.
 
     Raises BrokerUnavailable: no broker, or no coordinator of the group, answered in time. Whether it was written is unknown.
     KafkaAuthFailed: the credentials are refused, or do not allow to write the group. KafkaError: the broker refuses offsets
     (the group has members, a partition is gone); the others are written.
-
-    Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
-        group: the group's id; it appears with its first commit.
-        offsets: the next offset of each partition.
-        timeout_s: seconds until the broker counts as unavailable.
     """
     if not offsets:
         return

@@ -215,14 +215,9 @@ def meaning(
     *,
     operation: str = "Describe",
 ) -> KafkaError:
-    """The error to raise for one of librdkafka's.
+    """The error to raise for one of librdkafka's, with which a request about a topic, or a group, ended.
 
-    Args:
-        error: what the request ended with.
-        settings: of the client.
-        topic: or the group, that was asked about.
-        reports: the client's other errors, oldest first.
-        operation: what was asked, as ACLs name it.
+    `reports` are the client's other errors, oldest first; `operation` is what was asked, as ACLs name it.
     """
     servers = servers_of(settings)
     if (kind := NOT_ALLOWED.get(error.code())) is not None:

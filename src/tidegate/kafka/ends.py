@@ -249,13 +249,9 @@ _OPEN: dict[str, Poller] = {}
 
 @contextmanager
 def watching(connection: str, settings: Settings, source: Source, poll_s: float) -> Iterator[Subscription]:
-    """A subscription to what a source names, at the poller of its connection in this process.
+    """A subscription to what a source names, at the poller of its connection in this process; its users share one client.
 
-    Args:
-        connection: the id of the connection; its users share one client.
-        settings: how to learn the configuration.
-        source: what to watch.
-        poll_s: seconds between two readings.
+    `settings` is how to learn the configuration, `poll_s` the seconds between two readings.
     """
     if connection not in _OPEN:
         _OPEN[connection] = Poller()

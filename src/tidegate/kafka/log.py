@@ -68,19 +68,14 @@ def read_offsets(
     silent_s: float = 30.0,
     see: Sequence[SeesRecord] = (),
 ) -> dict[TopicPartition, array[int]]:
-    """The offsets of all records between the watermarks, in order, for each partition.
+    """The offsets of all records between the watermarks, in order, for each partition; records that arrive later are left out.
 
-    Raises BrokerUnavailable: no record came for so long before the end of the log. KafkaAuthFailed: the credentials are
-    refused, or do not allow to read a topic. KafkaError: a setting is refused, or the broker answers something else.
+    `progress` is called with the number of records read so far, `see` with the partition and the offset of each record, and
+    with the record.
+
+    Raises BrokerUnavailable: no record came for `silent_s` seconds before the end of the log. KafkaAuthFailed: the credentials
+    are refused, or do not allow to read a topic. KafkaError: a setting is refused, or the broker answers something else.
     OffsetsOutOfRange: the log lost records while it was read.
-
-    Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
-        watermarks: what to read; records that arrive later are left out.
-        isolation_level: whether records of open and aborted transactions are left out.
-        progress: called with the number of records read so far.
-        silent_s: seconds without a record after which the broker counts as unavailable.
-        see: called with the partition and the offset of each record, and with the record.
     """
     offsets_read = {tp: array("q") for tp in watermarks.latest}
     waiting = {tp for tp, end in watermarks.latest.items() if end > watermarks.earliest[tp]}
@@ -173,14 +168,10 @@ def next_timestamps(
 ) -> dict[TopicPartition, int]:
     """The timestamp (epoch ms) of the first record at or after each position; partitions without one are left out.
 
-    Raises BrokerUnavailable: the records were not answered in time. KafkaAuthFailed: the credentials do not allow to read a
-    topic.
+    Each position is below the end of its partition's log.
 
-    Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
-        positions: an offset of each partition, below the end of its log.
-        isolation_level: what counts as a record.
-        timeout_s: seconds of silence after which the broker counts as unavailable.
+    Raises BrokerUnavailable: the records were not answered within `timeout_s`. KafkaAuthFailed: the credentials do not allow to
+    read a topic.
     """
     if not positions:
         return {}

@@ -31,14 +31,9 @@ PEM_START = "-----BEGIN"
 
 
 def ssl_settings(rdkafka: Mapping[str, str], java: Mapping[str, str], connection: str) -> dict[str, str]:
-    """The kinds of the Java client's key and trust stores.
+    """The kinds of the Java client's key and trust stores, of the settings in both clients' names.
 
     Raises ConfigError: a setting has no equivalent, or the client's key is incomplete or of a kind that Java does not read.
-
-    Args:
-        rdkafka: the connection's settings.
-        java: what they are in the Java client, stores included.
-        connection: its id, for errors.
     """
     if rdkafka.get("enable.ssl.certificate.verification", "true").lower() == "false":
         raise refused(
@@ -79,15 +74,10 @@ def ssl_settings(rdkafka: Mapping[str, str], java: Mapping[str, str], connection
 
 
 def sasl_settings(rdkafka: Mapping[str, str], java: Mapping[str, str], connection: str, notes: list[str]) -> dict[str, str]:
-    """The Java client's login; none where the security protocol has none. Adds a note.
+    """The Java client's login; none where the security protocol has none. Adds a note: one sentence for each change.
 
-    Raises ConfigError: the mechanism cannot be translated, or the login is incomplete.
-
-    Args:
-        rdkafka: the connection's settings.
-        java: what they are in the Java client, mechanism and security protocol included.
-        connection: its id, for errors.
-        notes: one sentence for each change.
+    `java` has the mechanism and the security protocol. Raises ConfigError: the mechanism cannot be translated, or the login is
+    incomplete.
     """
     if not java.get("security.protocol", "").upper().startswith("SASL"):
         return {}

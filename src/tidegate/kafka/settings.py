@@ -134,14 +134,9 @@ class Translated:
 
 
 def planning_client(extra: Mapping[str, object], *, connection: str, client_id: str) -> Translated:
-    """The planning client's configuration, in librdkafka's names.
+    """The planning client's configuration, in librdkafka's names, of the connection's extra, which may set another client id.
 
     Raises ConfigError: the connection names no broker, or a value is not a text, a number or a boolean.
-
-    Args:
-        extra: the Airflow connection's extra.
-        connection: its id, for errors.
-        client_id: the client's id at the broker, unless the connection sets another.
     """
     settings: dict[str, str] = {}
     notes = []
@@ -172,16 +167,11 @@ def planning_client(extra: Mapping[str, object], *, connection: str, client_id: 
 
 
 def spark_client(extra: Mapping[str, object], *, connection: str, client_id: str) -> Translated:
-    """The Java client's configuration, each name prefixed with `kafka.` as Spark's source takes it.
+    """The Java client's configuration, each name prefixed with `kafka.` as Spark's source takes it; the arguments are as above.
 
     PEM files are read here, and their content is passed on. Spark gives every read a consumer group of its own.
 
     Raises ConfigError: a security setting has no equivalent in the Java client or is incomplete, or a PEM file cannot be read.
-
-    Args:
-        extra: the Airflow connection's extra, in librdkafka's names.
-        connection: its id, for errors.
-        client_id: the client's id at the broker, unless the connection sets another.
     """
     planning = planning_client(extra, connection=connection, client_id=client_id)
     rdkafka, notes = planning.settings, list(planning.notes)

@@ -59,14 +59,9 @@ def read_ranges(
     Nothing is read before an action; the action fails when a range begins before the log or ends behind it. Offsets that hold
     no record (transaction markers, aborted records under `read_committed`, what compaction removed) are skipped.
 
-    Raises RequestError: two ranges lie in one partition, or there is no offset to read.
-
-    Args:
-        spark: any session with Spark's Kafka source.
-        ranges: one a partition; empty ones are left out.
-        kafka_options: the connection's options; those of the plan take precedence.
-        split: one task reads one range, unless this cuts it into several; rows of different tasks keep no order.
-        isolation_level: Kafka's `read_committed` or `read_uncommitted`.
+    One task reads one range, unless `split` cuts it into several; rows of different tasks keep no order. Options of the plan
+    take precedence over `kafka_options`, the connection's. Raises RequestError: two ranges lie in one partition, or there is no
+    offset to read.
     """
     records = _source(spark, ranges, kafka_options, split, isolation_level)
     return records.select("key", "value", instant("timestamp").alias("timestamp"), "timestampType", "headers", *_origin())

@@ -63,7 +63,7 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     Where the server has the properties of `tidegate.spark.settings`, the session uses the code that others have compiled.
 
     Raises RequestError: the URL is not one of Spark Connect. SparkUnavailable: the server does not answer within about 10 s.
-    (Later, inside the block, pyspark's own errors come as fast; `load_range` translates them.). SparkAuthFailed: the server
+    (Later, inside the block, pyspark's own errors come as fast; `load_range` translates them.) SparkAuthFailed: the server
     refuses the credentials.
 
     Args:

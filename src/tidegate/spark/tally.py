@@ -22,11 +22,9 @@ _ROW = (1 << 33) - 1
 
 
 class Tally:
-    """Aggregates over the rows of one place in a plan.
+    """Aggregates, each with an alias, over the rows of one place in a plan.
 
-    Args:
-        name: of the observation; one of that name a plan.
-        aggregates: what is counted, each with an alias.
+    `name` is the observation's: one of that name a plan.
     """
 
     def __init__(self, name: str, *aggregates: Column) -> None:

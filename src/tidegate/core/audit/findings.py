@@ -47,12 +47,8 @@ FINDINGS, DEPLOYED = "tidegate_findings", "tidegate_deployed"
 class Finding:
     """One thing that was looked at; its fields are its JSON.
 
-    Attributes:
-        check: one of `CHECKS`.
-        of: the pipeline, connection, table or server.
-        state: see `State`.
-        says: what is the matter, or how it is.
-        fix: what to do; empty where nothing is to be done.
+    `check` is one of `CHECKS`, `of` the pipeline, connection, table or server. `says` is what is the matter, or how it is;
+    `fix` is empty where nothing is to be done.
     """
 
     check: str

@@ -95,13 +95,7 @@ class Expected:
 
 
 def listed(words: str, *, least: int = 0, different: bool = True) -> Expected:
-    """A list, which becomes a tuple.
-
-    Args:
-        words: the whole list in words.
-        least: entries that it has at least.
-        different: whether an entry may be in it only once.
-    """
+    """A list, which becomes a tuple: of at least so many entries, and each but once where they are to be different."""
 
     def entries(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list) or len(value) < least:

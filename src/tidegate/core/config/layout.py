@@ -130,9 +130,7 @@ class Layout:
     def changes(self, held: Layout, table: str) -> list[str]:
         """What of a table is not as this layout says: each as the SQL that changes it, for the files that are written later.
 
-        Args:
-            held: the layout that the table has, with all its properties.
-            table: its name.
+        `held` is the layout that the table has, with all its properties.
         """
         alter = f"ALTER TABLE {table}"
         dropped, added = _beyond(held.partition_by, self.partition_by), _beyond(self.partition_by, held.partition_by)

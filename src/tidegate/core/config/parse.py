@@ -31,15 +31,11 @@ MOST_NAMED = 5
 
 
 def parse_pipeline(name: str, settings: object, *, file: str, yaml_faults: Sequence[str] = ()) -> Pipeline:
-    """A validated pipeline from a YAML mapping.
+    """A validated pipeline from the mapping that a YAML file holds; the pipeline is named as the file is.
+
+    `yaml_faults` are what the reader of the YAML has found before, one sentence each; they are reported with the others.
 
     Raises ConfigError: with every fault, one a line; `fields["faults"]` counts them.
-
-    Args:
-        name: the pipeline's name, taken from the file's name.
-        settings: what the YAML holds.
-        file: how errors name the file.
-        yaml_faults: what the reader of the YAML has found before, one sentence each; reported with the others.
     """
     return parse(Pipeline, READER, name, settings, file, yaml_faults)
 

@@ -27,12 +27,8 @@ def answer_by_receipt(job: LoadJob, receipts: Sequence[Receipt], seconds: Mappin
 
     It is the receipt of the job's attempt. A job that finds its batch in the table writes nothing, so without one it is the
     newest earlier receipt that covers the ranges, unless the job was to write in any case. Only for a job that succeeded: it
-    has judged its commit, which nobody can do without what it observed.
-
-    Args:
-        job: what was run, with its `attempt`.
-        receipts: of the job's pipeline, in the job's table; the oldest commit first.
-        seconds: how long the job took, by phase.
+    has judged its commit, which nobody can do without what it observed. The receipts are of the job's pipeline, in the job's
+    table, the oldest commit first.
     """
     newest_first = list(covering(receipts, job.load.task, job.load.ranges))
     own = next((r for r in newest_first if r.write.attempt == job.attempt), None)
@@ -55,15 +51,10 @@ def brief(result: LoadResult) -> dict[str, Any]:
 
 
 def whole(answer: Mapping[str, Any], saved: SavedRange, find: Callable[[int], Receipt | None]) -> LoadResult:
-    """The answer that `brief` was made of, without the observed bounds.
+    """The answer that `brief` was made of, without the observed bounds; `find` reads a snapshot's receipt from the table.
 
     Raises ReceiptMismatch: the receipt is of other ranges, and not in the table any more. StateCorrupt: the XCom is not a
     load's answer.
-
-    Args:
-        answer: the XCom.
-        saved: what was to be loaded.
-        find: the receipt of a snapshot, read from the table; None where the snapshot is not part of the table's current state.
     """
     with Shape("a load's answer cannot be read", "Clear the run's load task and the tasks after it"):
         receipt = answer["receipt"]

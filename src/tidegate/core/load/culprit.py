@@ -29,11 +29,6 @@ def narrowed(ranges: Iterable[OffsetRange], fails: Callable[[Part], bool], go_on
 
     None where the ranges fail by no single record: together they do, or not at all; or where the first record and the last one
     fail, so that it is nothing about the record. That a later record is the first to fail shows that those before it do not.
-
-    Args:
-        ranges: what was loaded.
-        fails: whether a part fails.
-        go_on: whether there is time for another part.
     """
     part = whole = tuple(sorted(r for r in ranges if r.count))
     seen = fails(part)

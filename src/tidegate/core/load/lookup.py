@@ -53,13 +53,9 @@ def in_the_way(receipt: Receipt, job: LoadJob) -> bool:
 
 
 def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
-    """Refuse a load that would delete rows of another pipeline, known by their origin.
+    """Refuse a load that would delete rows of another pipeline, known by their origin; `others` as in `Lookup`.
 
     Raises SinkMisfit: it would; the error names the ranges and the pipeline of the first of `others`.
-
-    Args:
-        job: the load.
-        others: see `Lookup`.
     """
     if job.load.batch is not None or not others:
         return
@@ -75,15 +71,7 @@ def check_rows(job: LoadJob, others: tuple[Receipt, ...]) -> None:
 
 
 def check_owners(job: LoadJob, owners: AbstractSet[str], others: tuple[Receipt, ...]) -> None:
-    """Refuse a table that belongs to other pipelines; see `refuse_strangers`.
-
-    Raises SinkMisfit: the table belongs to pipelines with which the job's does not share it.
-
-    Args:
-        job: the load.
-        owners: the pipelines that the table belongs to; none where nobody has claimed it yet.
-        others: see `Lookup`.
-    """
+    """Refuse a table that belongs to other pipelines; see `refuse_strangers`, and `Lookup` for `others`."""
     refuse_strangers(
         job.load.pipeline,
         job.table,
@@ -103,19 +91,12 @@ def refuse_strangers(
     shared_with: Collection[str],
     by_batch: bool,
 ) -> None:
-    """Refuse a table that belongs to other pipelines.
+    """Refuse a table that belongs to other pipelines than `me` and those that it shares the table with.
 
-    A table of batches is never shared: the batches of two pipelines have the same numbers.
+    `owners` are none where nobody has claimed it yet; `loaders` have loaded into it, as far as it matters. A table of batches
+    is never shared: the batches of two pipelines have the same numbers.
 
-    Raises SinkMisfit: it does.
-
-    Args:
-        me: the pipeline.
-        table: its table.
-        owners: the pipelines that the table belongs to; none where nobody has claimed it yet.
-        loaders: those that have loaded into it, as far as it matters.
-        shared_with: those that the pipeline's file names.
-        by_batch: whether the pipeline's rows are known by their batch.
+    Raises SinkMisfit: it belongs to them.
     """
     strangers = sorted((owners | loaders) - {me})
     if by_batch and strangers:

@@ -26,13 +26,10 @@ def reaching_before(ranges: Iterable[OffsetRange], window: int, begun: Mapping[T
 
 
 def look_back(ranges: Iterable[OffsetRange], window: int, first: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """The offset from which each partition is read to tell which records of its range are repeats.
+    """The offset from which each partition is read to tell which records of its range are repeats within `window` offsets.
 
-    Args:
-        ranges: what is loaded.
-        window: offsets.
-        first: the first offset that the log holds, at most where the pipeline began (`needed_from`); 0 for a partition that is
-            not in it.
+    `first` is the first offset that the log holds, at most where the pipeline began (`needed_from`); 0 for a partition that is
+    not in it.
     """
     return {
         r.topic_partition: max(0, min(r.from_offset, max(r.from_offset - window, first.get(r.topic_partition, 0))))
@@ -43,9 +40,8 @@ def look_back(ranges: Iterable[OffsetRange], window: int, first: Mapping[TopicPa
 def needed_from(begun: Mapping[TopicPartition, int], earliest: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """The first offset of each partition that a look-back reads: nothing before it is in the log or was loaded by the schedule.
 
-    Args:
-        begun: where the pipeline began each partition (`Position.starts`).
-        earliest: the first offsets that the log holds, of the partitions where a look-back reaches before the beginning.
+    `begun` is where the pipeline began each partition (`Position.starts`), `earliest` the first offset that the log holds, of
+    the partitions where a look-back reaches before the beginning.
     """
     return {tp: min(begun[tp], at) for tp, at in earliest.items() if tp in begun}
 
@@ -55,11 +51,7 @@ def expired(
 ) -> LookBackExpired | None:
     """The error for an offset that the log does not hold any more; None where it is in no look-back.
 
-    Args:
-        ranges: what is loaded.
-        since: where their look-backs begin.
-        name: of a partition, as in `orders-0`.
-        offset: in that partition.
+    `since` says where the look-backs begin; `name` is that of a partition, as in `orders-0`.
     """
     for r in ranges:
         first = since.get(r.topic_partition, r.from_offset)
@@ -79,9 +71,6 @@ class RepeatFinder:
     """Finds repeats among records that are told one by one, in the order of each partition.
 
     It remembers the last offset of each key within the window.
-
-    Args:
-        window: offsets.
     """
 
     def __init__(self, window: int) -> None:

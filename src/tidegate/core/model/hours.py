@@ -59,9 +59,7 @@ class Times:
     def between(stretches: Iterable[Span], window: Span) -> Times:
         """What is certain to hold the times of records of which only the first and the last of each range are known.
 
-        Args:
-            stretches: the timestamps of the first and the last record, both included; in either order.
-            window: where hours are looked at.
+        They come in either order; `window` is where hours are looked at.
         """
         since_ms, until_ms = window
         known = [(min(ends), max(ends)) for ends in stretches]
@@ -72,10 +70,8 @@ class Times:
 def complete_until(now_ms: int, grace_ms: int, next_ms: Iterable[int | None]) -> int:
     """The time before which no partition has an unread record, as far as can be known.
 
-    Args:
-        now_ms: when the log was looked at.
-        grace_ms: how long after its timestamp a record may be written to the log.
-        next_ms: the timestamp of each partition's next record; None where there is none.
+    A record may be written to the log `grace_ms` after its timestamp; `next_ms` is the timestamp of each partition's next
+    record.
     """
     return min((now_ms - grace_ms if at is None else min(at, now_ms) for at in next_ms), default=now_ms - grace_ms)
 
@@ -88,12 +84,8 @@ def end_of(announced: Span, now_ms: int) -> int:
 def next_span(before: Span | None, first_ms: int | None, complete_ms: int, *, now_ms: int, period_ms: int) -> Span | None:
     """From when until when the periods are that a batch announces; None where there is nothing to begin with.
 
-    Args:
-        before: what the batch before announced; None for the first one.
-        first_ms: the earliest timestamp of the batch, where the first one begins.
-        complete_ms: until when everything is read.
-        now_ms: the time; a first batch of a later record begins now.
-        period_ms: the length of a period.
+    The first batch, which has none `before` it, begins with its earliest timestamp, or now where that is later; everything is
+    read until `complete_ms`.
     """
     if before is not None:
         begin = floored(end_of(before, now_ms), period_ms)
@@ -123,13 +115,9 @@ class Announcement:
 
 
 def announcement(span: Span | None, times: Sequence[Times], *, now_ms: int, period_ms: int) -> Announcement:
-    """What a task announces: the periods of a span, and of earlier ones those that have records in `times`.
+    """What a task announces: the periods of a span, and of earlier ones those that have records in the `times` of its loads.
 
-    Args:
-        span: complete periods that were not announced before; an empty one for a replay. None: nothing was ever announced.
-        times: of each load.
-        now_ms: the time.
-        period_ms: the length of a period.
+    The span has complete periods that were not announced before; an empty one is of a replay. None: nothing was ever announced.
     """
     if span is None:
         return Announcement()

@@ -13,12 +13,7 @@ CLOCKS_APART_MS = 60_000
 
 
 def past(at_ms: int | None, now_ms: int) -> int | None:
-    """A saved time, at most now. None for a later one, which a clock wrote that ran ahead: whoever waits for it waits for ever.
-
-    Args:
-        at_ms: what was saved, epoch ms; None where it is not known.
-        now_ms: the time, epoch ms.
-    """
+    """A saved time. None for one after now, which a clock wrote that ran ahead: whoever waits for it waits for ever."""
     return min(at_ms, now_ms) if is_whole(at_ms, 0, now_ms + CLOCKS_APART_MS) else None
 
 

@@ -53,15 +53,10 @@ def other_topics(known: Mapping[str, str], current: Mapping[str, str]) -> dict[s
 
 
 def check_same_topics(known: Mapping[str, str], current: Mapping[str, str], *, since: str, fix: str) -> None:
-    """Refuse offsets of topics that have another id now: they mean other records.
+    """Refuse offsets of topics that have another id now than the known one: they mean other records.
 
-    Raises TopicRecreated: a topic was deleted and created again.
-
-    Args:
-        known: topic ids that the offsets belong to.
-        current: the ids that the brokers have now.
-        since: what happened under the known ids, for the error.
-        fix: the error's fix.
+    `since` says, for the error, what happened under the known ids. Raises TopicRecreated: a topic was deleted and created
+    again.
     """
     for topic, topic_id in other_topics(known, current).items():
         raise TopicRecreated(
@@ -99,9 +94,6 @@ def sentence(records: int, open_s: float | None) -> str | None:
 def waiting(watermarks: Watermarks, began_ms: Mapping[TopicPartition, int], *, now_ms: int) -> str | None:
     """The `sentence` on all partitions together, with the transaction that is open for the longest time.
 
-    Args:
-        watermarks: the log.
-        began_ms: the timestamp of the record at each of `begins`, epoch ms, where it is known.
-        now_ms: the time, epoch ms.
+    `began_ms` is the timestamp of the record at each of `begins`, epoch ms, where it is known.
     """
     return sentence(sum(watermarks.held_back.values()), age_s(min(began_ms.values(), default=None), now_ms))

@@ -173,15 +173,11 @@ class Fit:
 
 
 def fit_cost(timings: Sequence[BatchTiming], *, a: float | None = None, b: float | None = None) -> Fit:
-    """The cost of a batch, from the last batches of a pipeline.
+    """The cost of a batch, from the last `MOST_BATCHES` that have records and a measured time, oldest first.
 
     Minimizes the sum of ((a + b * n - t) / t)^2 with a >= 0 and b > 0: a noise of 10 % weighs the same in short and long runs.
-    Raises RequestError: no batch was measured, or a given number is out of its bounds.
-
-    Args:
-        timings: batches, oldest first; the last `MOST_BATCHES` count. Those without records or a measured time are left out.
-        a: seconds of a run that do not depend on its records, where that is known already.
-        b: seconds of each record, where that is known already.
+    `a` (seconds of a run) and `b` (seconds of each record) are given where they are known already. Raises RequestError: no
+    batch was measured, or a given number is out of its bounds.
     """
     check_cost(a=a, b=b)
     most_ms = 1000 * MOST_SECONDS

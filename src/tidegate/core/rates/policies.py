@@ -158,15 +158,11 @@ POLICIES: Mapping[str, type[StaticPolicy | PidPolicy | FixedPointPolicy | Target
 
 
 def make_rate_policy(settings: Mapping[str, Any], *, interval_s: float) -> RatePolicy:
-    """The policy of `settings`, such as `{"policy": "target", "utilization": 0.8}`.
+    """The policy of `settings`, such as `{"policy": "target", "utilization": 0.8}`, for runs `interval_s` apart.
 
     Settings, each with a default: `static` has `max_records` (no bound); `pid` has `initial_rate`, `min_rate` (records/s),
     `proportional`, `integral`, `derivative`; `fixed_point` and `target` have `utilization` (0.9) and `initial_records`. Raises
     ConfigError: the policy or a setting is unknown, a value is out of its bounds, or limits contradict each other.
-
-    Args:
-        settings: `policy`, and settings of that policy.
-        interval_s: seconds between runs.
     """
     if not isinstance(settings, Mapping):
         raise ConfigError(f"backpressure: expected settings by name, got {settings!r}", fix="Write {policy: target}")

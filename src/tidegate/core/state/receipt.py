@@ -191,17 +191,12 @@ class Receipt(Record):
     ) -> Receipt | None:
         """The receipt in a commit's properties, or None when the commit is not a load of Tidegate.
 
+        `properties` are as `Write.to_properties` made them, with whatever else the sink keeps of a commit. `rows` are what the
+        load made, by the commit's own counters, and `kept` the older rows that it wrote again. With `partitions` it has the
+        ranges of these alone: those of a thousand take milliseconds.
+
         Raises StateNewer: a newer version of Tidegate has made the commit. StateCorrupt: the properties are there, but broken,
         or the counters are.
-
-        Args:
-            properties: as `Write.to_properties` made them, with whatever else the sink keeps of a commit.
-            snapshot: the commit's id.
-            committed_at_ms: its time (epoch ms).
-            rows: the rows that the load made, by the commit's own counters; None where they cannot be read.
-            kept: the older rows that the commit wrote again.
-            parent: the commit that it was made on.
-            partitions: only the ranges of these; those of a thousand take milliseconds. None: of all.
         """
         if PIPELINE not in properties:
             return None
@@ -240,12 +235,9 @@ class Receipt(Record):
 
 
 def covering(receipts: Sequence[Receipt], task: Mapping[str, str], ranges: tuple[OffsetRange, ...]) -> Iterator[Receipt]:
-    """The receipts of a task (`task_properties`) that cover the ranges, the newest first.
+    """The receipts of a task that cover the ranges, the newest first; `receipts` has the oldest commit first.
 
-    Args:
-        receipts: the oldest commit first.
-        task: a batch, or a chunk of a replay.
-        ranges: what has to be covered.
+    The task is a batch, or a chunk of a replay (`task_properties`).
     """
     return (r for r in reversed(receipts) if r.load.task == task and r.covers(ranges))
 

@@ -116,11 +116,8 @@ def quick(of: DataType, loosely: str, record: str) -> str:
 def doubts(of: DataType, loosely: str, quickly: str, *, strings: bool) -> list[str]:
     """Conditions, one of which holds where a value may be another than the one that was sent.
 
-    Args:
-        of: the type.
-        loosely: what `from_json` made.
-        quickly: that as the type itself.
-        strings: whether of STRINGs, which are certain in a text that `from_json` writes as it is, or of all other types.
+    `loosely` is what `from_json` made, `quickly` that as the type itself. They are of STRINGs, which are certain in a text that
+    `from_json` writes as it is, or of all other types.
     """
     if isinstance(of, StructType):
         names = [quoted(f.name) for f in of.fields]

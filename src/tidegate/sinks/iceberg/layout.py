@@ -27,14 +27,10 @@ _TAKEN = {
 
 
 def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[str], properties: Mapping[str, str]) -> str:
-    """The SQL that creates a table, without the order of its rows.
+    """The SQL that creates a table, without the order of its rows; all columns of the schema may be null.
 
-    Args:
-        table: its name, `catalog.namespace.table`.
-        schema: the columns; all of them may be null.
-        layout: as the pipeline's file says.
-        own: partition fields that the table has in any case.
-        properties: what the table has beside those of the layout, which take precedence.
+    `own` are partition fields that the table has in any case. `properties` are what it has beside those of the layout, which
+    take precedence.
     """
     columns = ", ".join(f"{quoted(f.name)} {sql_type(f.dataType)}" for f in schema.fields)
     fields = ", ".join([*(PartitionField.parse(one).sql for one in layout.partition_by), *own])
