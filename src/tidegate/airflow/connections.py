@@ -16,10 +16,7 @@ if TYPE_CHECKING:
 
 
 def get_connection(connection_id: str, *, expected: str, find: Callable[[str], Any] | None = None) -> Connection:
-    """The connection of that id. `find` asks Airflow; a task, which is the usual caller, asks by its SDK.
-
-    Raises ConfigError: Airflow has none, or cannot say.
-    """
+    """The connection of that id, which `find` asks Airflow for; a task asks by its SDK. Raises ConfigError: there is none."""
     try:
         connection: Connection = (find or Connection.get)(connection_id)
     except Exception as error:

@@ -194,10 +194,7 @@ def _loaded() -> Any:
 
 
 async def _cursor(pipeline: str) -> Cursor | None:
-    """The saved cursor; None where there is none.
-
-    Raises StateUnavailable: Airflow cannot say. StateCorrupt: it is not what was written. StateNewer: a newer version wrote it.
-    """
+    """The saved cursor; None where there is none. Raises as `cursor_from`; StateUnavailable: Airflow cannot say."""
     key = cursor_key(pipeline)
     with asking_airflow("read", key):
         # not `Variable.get`, which reports a failed read and a missing key alike

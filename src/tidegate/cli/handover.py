@@ -171,10 +171,7 @@ def _done(what: str, delete: Callable[[], bool]) -> bool:
 
 
 def _refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> dict[str, Any] | None:
-    """The pipeline's DAG, as Airflow knows it, at rest.
-
-    Raises RequestError: a run of it or of one of its `others` is active, or it is not paused.
-    """
+    """The pipeline's DAG. Raises RequestError: it is not paused, or a run of it or of `others` is active."""
     for suffix in ("", *others):
         refuse_while_running(remote, f"{pipeline}{suffix}", why)
     dag = remote.api.dag(pipeline)

@@ -250,8 +250,7 @@ def commit_offsets(
 def delete_group(settings: Mapping[str, str], group: str, *, timeout_s: float = 10.0) -> bool:
     """Delete a consumer group without members, and its offsets; whether there was one.
 
-    Raises BrokerUnavailable: no broker, or no coordinator of the group, answered in time. KafkaError: the login may not delete
-    it, or the group has members.
+    Raises KafkaError: no broker answered, the login may not delete it, or the group has members.
     """
     with Admin(settings, timeout_s=timeout_s) as admin:
         (deleted,) = admin.client.delete_consumer_groups([group], request_timeout=timeout_s).values()

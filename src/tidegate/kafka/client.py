@@ -91,14 +91,12 @@ def no_leader(of: str) -> LeaderMoving:
 class Admin:
     """An admin client that raises Tidegate's errors; a context manager that ends its threads.
 
-    Raises KafkaError: librdkafka refuses a setting.
+    Each request may take `timeout_s`; then the broker counts as unavailable. A client that never had an answer gives up after
+    `refused_s` if each connection failed (it was refused, the name is unknown, the login failed); None: it tries until the
+    timeout, as brokers may be starting. `tell` is called once, with a sentence, when an answer takes longer than a person
+    expects.
 
-    Args:
-        settings: librdkafka's configuration (`tidegate.kafka.settings.planning_client`).
-        timeout_s: seconds that each request may take before the broker counts as unavailable.
-        refused_s: seconds after which a client that never had an answer gives up, if each connection failed (it was refused,
-            the name is unknown, the login failed); None: it tries until the timeout, as brokers may be starting.
-        tell: called once, with a sentence, when an answer takes longer than a person expects.
+    Raises KafkaError: librdkafka refuses a setting.
     """
 
     def __init__(
@@ -137,8 +135,7 @@ class Admin:
     def answer(self, future: Future[Any], topic: str, operation: str = "Describe") -> Any:
         """What the broker answers about `topic`, or about a group; `operation` is what was asked, as ACLs name it.
 
-        Raises LeaderMoving: a partition of the topic has no leader at the moment. KafkaError: a subclass says what else is
-        wrong.
+        Raises LeaderMoving: a partition of the topic has no leader at the moment. KafkaError: any other refusal.
         """
         if (error := self.wait(future)) is not None:
             raise self.meaning(error, topic, operation)
@@ -166,10 +163,7 @@ class Admin:
         return ck.KafkaError(ck.KafkaError._FAIL, str(failure))  # noqa: SLF001
 
     def topics(self) -> list[str]:
-        """The names of the cluster's topics.
-
-        Raises KafkaError: a subclass says what is wrong.
-        """
+        """The names of the cluster's topics. Raises KafkaError."""
         started = time.monotonic()
         while True:
             waited_s = time.monotonic() - started

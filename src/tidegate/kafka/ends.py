@@ -162,14 +162,10 @@ class Client:
             self._admin = None
 
     def readings(self, users: Sequence[Subscription], configured: Mapping[str, str] | None) -> dict[Subscription, EndsReading]:
-        """A reading for each user.
+        """A reading for each of all users; with `configured`, the client's configuration, the topics are described again.
 
         Raises KafkaError: no user has its ends; a subclass says why. TimeoutError: the client hangs, and only another one will
         answer.
-
-        Args:
-            users: all of them.
-            configured: librdkafka's configuration, where the topics are to be described again; None: as they were.
         """
         if self._admin is None or configured not in (None, self._configured):
             self.close()

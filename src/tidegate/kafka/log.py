@@ -34,10 +34,7 @@ FINAL = {EOF, *LOST}
 def _reading(
     settings: Mapping[str, str], positions: Mapping[TopicPartition, int], isolation_level: str, **more: Any
 ) -> Iterator[ck.Consumer]:
-    """A consumer of each partition from its position on. `more` are further settings.
-
-    Raises KafkaError: a setting is refused.
-    """
+    """A consumer of each partition from its position on, with `more` settings. Raises KafkaError: one is refused."""
     conf: dict[str, Any] = {
         "log_level": 2,
         **settings,
@@ -218,9 +215,7 @@ def retention_ms(
 ) -> dict[str, int]:
     """How long each topic keeps a record, ms; without topics that keep it for ever, and those whose settings may not be read.
 
-    `tell` hears of the latter.
-
-    Raises KafkaError: a subclass says what is wrong.
+    `tell` hears of the latter. Raises KafkaError.
     """
     retention = {}
     configs = _topic_configs(settings, topics, timeout_s=timeout_s)
@@ -234,10 +229,7 @@ def retention_ms(
 
 
 def compacted_topics(settings: Mapping[str, str], topics: Sequence[str]) -> frozenset[str]:
-    """The topics whose log may lose records that were read before. Topics whose settings may not be read are among them.
-
-    Raises KafkaError: a subclass says what is wrong.
-    """
+    """The topics whose log may lose records that were read, and those whose settings may not be read. Raises KafkaError."""
     configs = _topic_configs(settings, topics)
     return frozenset(t for t in topics if t not in configs or "compact" in configs[t]["cleanup.policy"].split(","))
 

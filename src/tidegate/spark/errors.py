@@ -196,10 +196,7 @@ _REFUSED = ("UNAUTHENTICATED", "PERMISSION_DENIED")
 
 @contextmanager
 def translated(**fields: Any) -> Iterator[None]:
-    """Whatever Spark raises inside leaves as a Tidegate error that carries `fields`; Tidegate's own pass unchanged.
-
-    Raises TidegateError: see `translate`.
-    """
+    """Whatever Spark raises inside leaves as a Tidegate error that carries `fields`; Tidegate's own pass unchanged."""
     try:
         yield
     except TidegateError:

@@ -217,9 +217,7 @@ class _Work:
         return prepared
 
     def set_aside(self, sink: SinkWriter, write: Write, phases: Phases) -> int | None:
-        """Find the records that are rejected, once, and add them to the job's quarantine; how many there are.
-
-        None where the job has no quarantine.
+        """Add the records that are rejected, found once, to the job's quarantine; how many, or None without a quarantine.
 
         Raises BudgetExceeded: too many are.
         """
@@ -293,9 +291,7 @@ class _Work:
         return (self.read,) if self._job.load.dedupe is None else (self.read, self.kept)
 
     def errors(self, sink: SinkWriter, receipt: Receipt) -> int | None:
-        """How many of the committed rows have an error, once it is executed, and how many records are in quarantine instead.
-
-        None where there is neither such a column nor a quarantine.
+        """How many committed rows have an error, once it is executed, and how many records are in quarantine instead, if any.
 
         What was observed is believed where it is of as many rows as were committed. Otherwise the sink counts.
         """

@@ -59,10 +59,7 @@ def repeats_among(keys: DataFrame, ranges: Sequence[OffsetRange], window: int) -
 
 @contextmanager
 def look_back_named(job: LoadJob) -> Iterator[None]:
-    """An offset that is not in the log any more leaves as the error of the look-back that it is in, where it is in one.
-
-    Raises LookBackExpired: it is. OffsetsOutOfRange: it is not.
-    """
+    """An offset that is not in the log any more leaves as a LookBackExpired where it is in a look-back, else as it is."""
     try:
         yield
     except OffsetsOutOfRange as error:

@@ -57,6 +57,9 @@ CHANNEL_OPTIONS = [
 def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     """A new session of the server at `remote_url`, closed at the end; sessions of other loads are never reused.
 
+    The URL is `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`). The Spark UI shows `name`,
+    a tag without commas, at each operation of the session.
+
     Nothing is shared with the pyspark sessions of this process, but the process must not hold a classic session meanwhile.
     Errors inside are raised, and not logged by pyspark as well, unless the environment has `SPARK_CONNECT_LOG_LEVEL`.
     The server redacts the credentials of Kafka connections in what it keeps of the session's requests.
@@ -65,10 +68,6 @@ def connect(remote_url: str, *, name: str) -> Iterator[SparkSession]:
     Raises RequestError: the URL is not one of Spark Connect. SparkUnavailable: the server does not answer within about 10 s.
     (Later, inside the block, pyspark's own errors come as fast; `load_range` translates them.) SparkAuthFailed: the server
     refuses the credentials.
-
-    Args:
-        remote_url: `sc://host:port`, with parameters after `/;` (`token=…`, `use_ssl=true`, `user_id=…`).
-        name: a tag on every operation of the session, as the Spark UI shows it; no commas, not empty.
     """
     try:
         channel = DefaultChannelBuilder(remote_url, CHANNEL_OPTIONS)

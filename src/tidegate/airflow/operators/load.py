@@ -190,10 +190,7 @@ class LoadOperator(SparkTask):
         return (context["ti"].max_tries or 0) > (self.retries or 0)
 
     def run_job(self, job: LoadJob, context: Context) -> dict[str, Any]:
-        """Load, and hand on the receipt found in the sink.
-
-        Raises TidegateError: Spark, the sink, the brokers or the transform; see `tidegate.core.model.errors`.
-        """
+        """Load, and hand on the receipt found in the sink."""
         self._jobs.append(job)
         patience = self.patience(context)
         brokers = brokers_of(self.pipeline, "load", self.log) if job.load.topic_ids else None

@@ -50,10 +50,7 @@ class MaintainOperator(SparkTask):
         self.step = step
 
     def execute(self, context: Context) -> dict[str, Any] | None:  # type: ignore[override]
-        """Do it, and hand on what was counted; None where spark-submit ended well without an answer.
-
-        Raises TidegateError: Spark, the catalog, or the table; see `tidegate.sinks.maintain`.
-        """
+        """Do it, and hand on what was counted; None where spark-submit ended well without an answer."""
         job = MaintenanceJob(
             pipeline=self.pipeline.name,
             table=self.pipeline.sink.table,

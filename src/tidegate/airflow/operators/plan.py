@@ -43,7 +43,7 @@ class PlanOperator(Patient):
     def execute(self, context: Context) -> dict[str, Any]:
         """Plan, adopt, or find again this run's range; the XCom names its Variable.
 
-        Raises AirflowSkipException: there is nothing to read. TidegateError: see `tidegate.core.planning.run.plan_batch`.
+        Raises AirflowSkipException: there is nothing to read. TidegateError: as `plan_batch`.
         """
         planned = self._plan(context)
         if isinstance(planned, Skip):

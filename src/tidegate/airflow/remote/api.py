@@ -110,10 +110,7 @@ class AirflowApi(RestClient):
         poll_s: float = 0.2,
         progress: Callable[[dict[str, Any]], object] = dict,
     ) -> dict[str, Any]:
-        """The run, once it succeeded or failed; `progress` is called with what each look at it finds.
-
-        Raises PlatformError: it did neither in time.
-        """
+        """The run, once it succeeded or failed; `progress` hears of each look. Raises PlatformError: it did neither in time."""
         run: dict[str, Any] = {}
 
         def is_finished() -> bool:
@@ -171,10 +168,7 @@ class AirflowApi(RestClient):
         return {entry["key"]: entry["value"] for entry in entries if entry["key"].startswith(prefix)}
 
     def variable(self, key: str) -> str:
-        """A Variable's value. A value that is JSON comes back as the same JSON, with Airflow's own blanks.
-
-        Raises PlatformError: there is none (status 404).
-        """
+        """A Variable's value; JSON comes back as equal JSON with other blanks. Raises PlatformError: there is none (404)."""
         return str(self.get(f"/variables/{_part(key)}")["value"])
 
     def set_variable(self, key: str, value: str, description: str | None = None) -> None:

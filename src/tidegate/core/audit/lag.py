@@ -151,10 +151,7 @@ def to_read(
 
 
 def unread(cursor_offsets: Mapping[TopicPartition, int], watermarks: Watermarks) -> dict[TopicPartition, int]:
-    """The first offset that is retained and not read, of each partition that is behind.
-
-    Raises PartitionsDeleted: a partition does not exist. CursorBeyondLog: the log ends before the cursor.
-    """
+    """The first offset that is retained and not read, of each partition that is behind. Raises as `measure_lag`."""
     latest = watermarks.latest
     deleted = sorted(tp for tp in cursor_offsets if tp not in latest)
     if deleted:

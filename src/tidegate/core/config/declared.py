@@ -137,13 +137,9 @@ FileName = Annotated[str, pydantic.Field(validation_alias=NAME), SkipValidation]
 
 @dataclass(frozen=True)
 class TakenBy:
-    """Which settings of a group go with the value of another one.
+    """Which settings of a group go with the value of another one, `by`, which is `usual` where it is left out.
 
-    Args:
-        by: the setting that decides.
-        of: those that each of its values takes; "" is any other value.
-        needs: those of them without which a value that takes them means nothing.
-        usual: the value where the setting is left out.
+    Of those that each of its values takes (`of`; "" is any other value), a value means nothing without those that it `needs`.
     """
 
     by: str

@@ -43,10 +43,7 @@ class PartitionField(NamedTuple):
 
     @staticmethod
     def parse(text: str) -> PartitionField:
-        """Of `country`, `days(event_time)`, `bucket(16, customer)`, `truncate(4, zip)`.
-
-        Raises ValueError: it is none of these.
-        """
+        """Of `country`, `days(event_time)`, `bucket(16, customer)`, `truncate(4, zip)`. Raises ValueError: it is none."""
         found = PARTITION_FIELD.fullmatch(text)
         if found is None or int(found["width"] or 1) > MOST_BUCKETS:
             raise ValueError(text)
@@ -167,10 +164,7 @@ def sql_text(of: str) -> str:
 
 
 def partition_field(text: str) -> str:
-    """A partition field of a file, as it is compared.
-
-    Raises ValueError: it is none, or one that every table has.
-    """
+    """A partition field of a file, as it is compared. Raises ValueError: it is none, or one that every table has."""
     parsed = PartitionField.parse(text)
     if parsed in OWN_FIELDS:
         raise ValueError(text)

@@ -15,10 +15,7 @@ def is_whole(value: object, least: int = 0, most: int | None = None) -> TypeGuar
 
 
 def check_count(name: str, value: int, *, least: int = 0) -> None:
-    """Refuse what is not a whole number from `least`.
-
-    Raises RequestError: the value is below `least` or not an `int`.
-    """
+    """Refuse what is not a whole number (an `int`) from `least`: a RequestError."""
     if not is_whole(value, least):
         raise RequestError(
             f"{name}: expected a whole number from {least}, got {value!r}", fix=f"Pass an int of at least {least}"

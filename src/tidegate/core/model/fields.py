@@ -29,9 +29,7 @@ T = TypeVar("T")
 class Shape:
     """A `with` block that reads a value's fields: a missing field, or one of another type, becomes one `StateCorrupt`.
 
-    Args:
-        fault: what is wrong, for the error, which adds the cause.
-        fix: the error's fix.
+    Its message is `fault`, with the cause; `fix` is its fix.
     """
 
     def __init__(self, fault: str, fix: str) -> None:
@@ -123,10 +121,7 @@ class Record:
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
-        """The inverse of `to_json`.
-
-        Raises StateCorrupt: the value is not what `to_json` makes.
-        """
+        """The inverse of `to_json`. Raises StateCorrupt: the value is not what it makes."""
         with Shape(*cls.UNREADABLE):
             return fields_from_json(cls, value)
 

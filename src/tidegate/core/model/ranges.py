@@ -100,10 +100,7 @@ def total_count(ranges: Iterable[OffsetRange]) -> int:
 
 
 def disjoint(ranges: Iterable[OffsetRange]) -> tuple[OffsetRange, ...]:
-    """The ranges, sorted.
-
-    Raises RequestError: two of them share an offset.
-    """
+    """The ranges, sorted. Raises RequestError: two of them share an offset."""
     ordered = tuple(sorted(ranges, key=_ORDER))
     for before, after in pairwise(ordered):
         if before.topic_partition == after.topic_partition and after.from_offset < before.until_offset and after.count:
@@ -189,11 +186,7 @@ def selection_to_json(ranges: Iterable[OffsetRange]) -> dict[str, dict[str, list
 
 
 def selection_from_json(nested: Mapping[str, Mapping[str, list[list[int]]]]) -> tuple[OffsetRange, ...]:
-    """The inverse of `selection_to_json`.
-
-    Raises RequestError: a bound is negative, not whole, or reversed. ValueError, TypeError, AttributeError: the value has
-    another shape.
-    """
+    """The inverse of `selection_to_json`. Raises as `ranges_from_json`."""
     return tuple(
         sorted(
             (

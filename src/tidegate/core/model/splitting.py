@@ -18,14 +18,9 @@ def split_ranges(
 ) -> list[OffsetRange]:
     """The ranges in pieces, in the order of the input; the pieces of a range partition it exactly, empty ranges are dropped.
 
-    Raises RequestError: a limit is not a whole number of at least 1.
-
-    Args:
-        ranges: what a batch reads.
-        min_partitions: about how many pieces there shall be at least. Nothing is cut for it where the ranges (after the maximum
-            has cut) are that many already. Each range is cut in proportion to its size; small ones stay whole, and their
-            records do not count in the proportion.
-        max_records_per_partition: the most offsets of one piece; applied first.
+    First each is cut into pieces of at most `max_records_per_partition` offsets. Where these are fewer than `min_partitions`,
+    about so many are made: each range is cut in proportion to its size; small ones stay whole, and their records do not count
+    in the proportion. Raises RequestError: a limit is not a whole number of at least 1.
     """
     check_limits(min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
     pieces = [r for r in ranges if r.count]
@@ -47,10 +42,7 @@ def split_ranges(
 
 
 def check_limits(**limits: int | None) -> None:
-    """Refuse limits of a split, by name, that are neither None nor a whole number of at least 1.
-
-    Raises RequestError: names the first of them.
-    """
+    """Refuse limits of a split, by name, that are neither None nor a whole number of at least 1: a RequestError."""
     for name, limit in limits.items():
         if limit is not None and not is_whole(limit, 1):
             raise RequestError(f"{name}: expected a positive integer, got {limit!r}")

@@ -123,10 +123,7 @@ class TableHistory:
         return self.commits[0].snapshot if self.commits else None
 
     def reached(self, pipeline: str) -> tuple[int, int] | None:
-        """Generation and batch of the pipeline's furthest receipt; None without one. Replays do not count.
-
-        Raises StateCorrupt: a receipt cannot be read.
-        """
+        """Generation and batch of the pipeline's furthest receipt, replays aside; None without one. Raises StateCorrupt."""
         batches = (batch_of(commit.properties, snapshot=commit.snapshot) for commit in self.loads(pipeline))
         return max((batch for batch in batches if batch is not None), default=None)
 
@@ -135,10 +132,7 @@ class TableHistory:
         return [commit.receipt() for commit in self.loads(pipeline)][::-1]
 
     def batch_of_run(self, pipeline: str, run_id: str) -> Receipt | None:
-        """The newest receipt of a batch that this DAG run has loaded; replays do not count.
-
-        Raises StateCorrupt: the receipt cannot be read.
-        """
+        """The newest receipt of a batch that this DAG run has loaded; replays do not count. Raises StateCorrupt."""
         for commit in self.loads(pipeline):
             if commit.properties.get(f"{PREFIX}run-id") == run_id and replay_of(commit.properties) is None:
                 return commit.receipt()

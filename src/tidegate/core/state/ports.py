@@ -137,10 +137,7 @@ class JobRunner(Protocol):
         """
 
     def maintain(self, job: MaintenanceJob) -> Maintained | None:
-        """Do a step of maintenance; None where it was done, and its answer is lost. It may be done again.
-
-        Raises TidegateError: what the step itself raised; see `tidegate.sinks.maintain`.
-        """
+        """Do a step of maintenance; None where it was done, and its answer is lost. It may be done again. Raises as `run`."""
 
     def stop(self) -> None:
         """End the job that is running, if there is one: its call then fails. May be called by the handler of a signal."""

@@ -260,10 +260,7 @@ def replay_of(properties: Mapping[str, str]) -> str | None:
 
 
 def offsets_of(properties: Mapping[str, str], *, snapshot: int) -> int:
-    """How many offsets a load read, by its properties, without making ranges of them.
-
-    Raises StateCorrupt: the properties are broken.
-    """
+    """How many offsets a load read, by its properties, without making ranges of them. Raises StateCorrupt: they are broken."""
     try:
         topics = json.loads(properties[f"{PREFIX}ranges"])
         return sum(until - start for partitions in topics.values() for start, until in partitions.values())

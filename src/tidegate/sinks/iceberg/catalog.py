@@ -72,10 +72,7 @@ def _let_unknown_types_be() -> None:
 
 
 def load_table(name: str) -> Table | None:
-    """The PyIceberg table of `catalog.namespace.table`; None when there is no such table.
-
-    Raises SinkUnavailable: the catalog is not configured here, or does not answer.
-    """
+    """The PyIceberg table of `catalog.namespace.table`; None when there is none. Raises SinkUnavailable."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - slow to import, and most runs need none of it
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError  # noqa: PLC0415
 
@@ -103,10 +100,7 @@ def answering(name: str) -> Iterator[None]:
 
 
 def purge(name: str) -> bool:
-    """Drop a table, and remove its files; whether there was one.
-
-    Raises SinkUnavailable: the catalog does not answer.
-    """
+    """Drop a table, and remove its files; whether there was one. Raises SinkUnavailable."""
     from pyiceberg.catalog import load_catalog  # noqa: PLC0415 - as above
 
     if load_table(name) is None:

@@ -88,8 +88,6 @@ class IcebergReader:
         """Why a data file holds rows without an origin, or does not say, by its counts of nulls; no row is read.
 
         Of a table that is partitioned by topic and partition, the list of manifests says it, but for the commits of others.
-
-        Raises SinkUnavailable: the catalog or the storage does not answer.
         """
         loaded = load_table(table)
         snapshot = None if loaded is None else loaded.current_snapshot()
@@ -415,7 +413,7 @@ def rows_without_origin(table: str) -> int:
 def read_batches(table: str) -> dict[int | None, int]:
     """How many rows each batch has, in a table whose rows are known by their batch; empty when there is no such table.
 
-    Raises SinkMisfit: the table's rows are not identified by their batch.
+    Raises SinkMisfit: they are not.
     """
     import pyarrow.compute as pc  # noqa: PLC0415 - slow to import
 

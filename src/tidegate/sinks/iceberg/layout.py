@@ -45,10 +45,7 @@ def create_table(table: str, schema: StructType, layout: Layout, own: Iterable[s
 
 
 def check_layout(schema: StructType, layout: Layout, *, table: str, transform: str) -> None:
-    """Refuse a layout by columns that the rows do not have, or whose types cannot be laid out so.
-
-    Raises SinkMisfit: it names each of them.
-    """
+    """Refuse a layout by columns that the rows lack, or whose types cannot be laid out so. Raises SinkMisfit: it names them."""
     faults = []
     for text, column, takes in (
         *((text, (of := PartitionField.parse(text)).column, _TAKEN.get(of.transform)) for text in layout.partition_by),

@@ -41,10 +41,7 @@ def carries(properties: Mapping[str, str]) -> Column:
 
 
 def head_and_receipts(spark: SparkSession, table: str, condition: Column) -> tuple[int | None, list[Found]]:
-    """The table's current snapshot, and the receipts of `receipts_where`. One round trip, no shuffle, no join.
-
-    Raises StateCorrupt, StateNewer: as `receipts_where`.
-    """
+    """The table's current snapshot, and the receipts of `receipts_where`. One round trip, no shuffle, no join."""
     of_snapshots = {AT: "long", "summary": "map<string, string>", "parent_id": "long"}
     none = [F.lit(None).cast(kind).alias(name) for name, kind in of_snapshots.items()]
     main = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id", *none)

@@ -288,10 +288,7 @@ class IcebergTable:
         writer.overwrite(condition)
 
     def receipt_of_attempt(self, write: Write) -> Receipt:
-        """The receipt of exactly this write. One round trip.
-
-        Raises ReceiptMissing: no commit carries it.
-        """
+        """The receipt of exactly this write. One round trip. Raises ReceiptMissing: no commit carries it."""
         receipts = receipts_where(self.spark, self.name, carries({ATTEMPT: write.attempt}))
         if not receipts:
             raise ReceiptMissing(

@@ -66,10 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
-    """The load, in a classic session that spark-submit's settings describe; the session is stopped afterwards.
-
-    Raises TidegateError: see `tidegate.spark.load.load_range`.
-    """
+    """The load, in a classic session that spark-submit's settings describe; the session is stopped afterwards."""
     say(f"{job.load.named} of {job.load.pipeline}: {total_count(job.load.ranges)} offsets to {job.table} by {job.transform}")
     with (
         translated(pipeline=job.load.pipeline, seq=job.load.seq, table=job.table),
@@ -79,10 +76,7 @@ def run(job: LoadJob, *, spark_jobs: Path) -> LoadResult:
 
 
 def maintain_table(job: MaintenanceJob) -> Maintained:
-    """The step of maintenance, as `run` does a load.
-
-    Raises TidegateError: see `tidegate.sinks.maintain`.
-    """
+    """The step of maintenance, as `run` does a load."""
     say(f"{job.step} of {job.table}")
     with translated(pipeline=job.pipeline, table=job.table), classic_session(f"tidegate-{job.pipeline}-{job.step}") as spark:
         return maintain(spark, job)
