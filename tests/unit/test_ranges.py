@@ -114,5 +114,5 @@ def test_pieces_partition_their_ranges_exactly(sizes: list[int], minimum: int | 
 
 @pytest.mark.parametrize(("minimum", "maximum"), [(0, None), (-1, None), (None, 0), (1.5, None), (True, None)])
 def test_a_limit_of_pieces_is_a_positive_whole_number_or_absent(minimum: int | None, maximum: int | None) -> None:
-    with pytest.raises(RequestError, match="positive integer"):
+    with pytest.raises(RequestError, match="expected a whole number from 1"):
         split_ranges(sized(1), min_partitions=minimum, max_records_per_partition=maximum)

@@ -17,11 +17,11 @@ from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, QUARANTINE
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.config.values import StartOffsets
+from tidegate.core.model.counts import check_limits
 from tidegate.core.model.errors import ConfigError, did_you_mean
 from tidegate.core.model.fields import TUPLE
 from tidegate.core.model.hours import PERIODS, Every
 from tidegate.core.model.ranges import TopicPartition
-from tidegate.core.model.splitting import check_limits
 from tidegate.core.model.watermarks import IsolationLevel
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.policies import POLICIES, AimingPolicy, make_rate_policy, settings_of
@@ -234,7 +234,7 @@ class Split(Settings):
     """Most offsets of one Spark task."""
 
     def __post_init__(self) -> None:
-        check_limits(**asdict(self))
+        check_limits(asdict(self))
 
 
 @dataclass(frozen=True)

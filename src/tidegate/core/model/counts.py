@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TypeGuard
 
 from tidegate.core.model.errors import RequestError
@@ -20,3 +21,10 @@ def check_count(name: str, value: int, *, least: int = 0) -> None:
         raise RequestError(
             f"{name}: expected a whole number from {least}, got {value!r}", fix=f"Pass an int of at least {least}"
         )
+
+
+def check_limits(limits: Mapping[str, int | None]) -> None:
+    """Refuse limits, by name, that are neither None nor a whole number from 1: a RequestError."""
+    for name, limit in limits.items():
+        if limit is not None:
+            check_count(name, limit, least=1)

@@ -8,8 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from tidegate.core.model.counts import is_whole
-from tidegate.core.model.errors import RequestError
+from tidegate.core.model.counts import check_limits
 from tidegate.core.model.ranges import OffsetRange
 
 
@@ -22,7 +21,7 @@ def split_ranges(
     about so many are made: each range is cut in proportion to its size; small ones stay whole, and their records do not count
     in the proportion. Raises RequestError: a limit is not a whole number of at least 1.
     """
-    check_limits(min_partitions=min_partitions, max_records_per_partition=max_records_per_partition)
+    check_limits({"min_partitions": min_partitions, "max_records_per_partition": max_records_per_partition})
     pieces = [r for r in ranges if r.count]
     if max_records_per_partition is not None:
         pieces = [piece for r in pieces for piece in _cut(r, -(-r.count // max_records_per_partition))]
@@ -39,13 +38,6 @@ def split_ranges(
         for piece in _cut(r, 1 if r.topic_partition in whole_partitions else _parts(r.count, rest, rest_parts))
         if piece.count
     ]
-
-
-def check_limits(**limits: int | None) -> None:
-    """Refuse limits of a split, by name, that are neither None nor a whole number of at least 1: a RequestError."""
-    for name, limit in limits.items():
-        if limit is not None and not is_whole(limit, 1):
-            raise RequestError(f"{name}: expected a positive integer, got {limit!r}")
 
 
 def _parts(size: int, total: int, parts: int) -> int:

@@ -11,7 +11,7 @@ import math
 from dataclasses import KW_ONLY, asdict, dataclass
 from typing import Any
 
-from tidegate.core.model.counts import check_count
+from tidegate.core.model.counts import check_count, check_limits
 from tidegate.core.rates.cost import check_cost, shown
 from tidegate.core.rates.policy import MOST_RATE, MOST_RECORDS, check_interval, check_number
 
@@ -150,9 +150,7 @@ class Resources:
 
     def __post_init__(self) -> None:
         check_count("cores", self.cores, least=1)
-        for name, number in (("executors", self.executors), ("pieces", self.pieces)):
-            if number is not None:
-                check_count(name, number, least=1)
+        check_limits({"executors": self.executors, "pieces": self.pieces})
 
     @property
     def total_cores(self) -> int:

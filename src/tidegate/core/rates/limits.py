@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from itertools import chain
 
-from tidegate.core.model.counts import is_whole
+from tidegate.core.model.counts import check_count
 from tidegate.core.model.errors import RequestError
 from tidegate.core.model.ranges import TopicPartition
 
@@ -20,8 +20,7 @@ def share_limit(sizes: Mapping[TopicPartition, int], limit: int) -> dict[TopicPa
     or not whole.
     """
     for name, value in [("limit", limit), *((str(tp), size) for tp, size in sizes.items())]:
-        if not is_whole(value):
-            raise RequestError(f"{name}: expected a whole number of records, 0 or more, got {value!r}")
+        check_count(name, value)
     total = sum(sizes.values())
     return {tp: min(size, _share(limit * size, total)) if size else 0 for tp, size in sizes.items()}
 
@@ -52,8 +51,7 @@ def max_messages_per_partition(
     """
     counts = {"max_rate_per_partition": max_rate_per_partition, "min_rate_per_partition": min_rate_per_partition}
     for of, count in chain(counts.items(), lags.items()):
-        if not is_whole(count):
-            raise RequestError(f"{of}: expected a whole number, 0 or more, got {count!r}")
+        check_count(str(of), count)
     for name, number in {"rate": rate or 0.0, "interval_s": interval_s}.items():
         if not math.isfinite(number) or number < 0:
             raise RequestError(f"{name}: expected a number, 0 or more, got {number!r}")

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, ClassVar
 
-from tidegate.core.model.counts import is_whole
+from tidegate.core.model.counts import check_count, check_limits, is_whole
 from tidegate.core.model.errors import ConfigError, RequestError
 
 MOST_RECORDS = 2**63 - 1
@@ -81,12 +81,10 @@ class BatchTiming:
     ended_at_ms: int
 
     def __post_init__(self) -> None:
+        check_limits({"bound": self.bound})
         for name, value in asdict(self).items():
-            least = 1 if name == "bound" else 0
-            if name == "bound" and value is None:
-                continue
-            if not is_whole(value, least):
-                raise RequestError(f"{name}: expected a whole number from {least}, got {value!r}")
+            if name != "bound":
+                check_count(name, value)
 
     @staticmethod
     def between(

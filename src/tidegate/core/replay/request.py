@@ -14,7 +14,7 @@ from typing import Any
 
 from tidegate.core.config.names import TABLE, TRANSFORM
 from tidegate.core.config.pipeline import Pipeline
-from tidegate.core.model.counts import is_whole
+from tidegate.core.model.counts import check_limits
 from tidegate.core.model.errors import RequestError, did_you_mean
 from tidegate.core.model.times import epoch_ms, utc
 
@@ -87,10 +87,7 @@ class ReplayRequest:
                 f"from {utc(from_ms)} until {utc(until_ms)} holds no record",
                 fix="Give an end after the start",
             )
-        for name in ("chunk_size", "parallel"):
-            value = getattr(self, name)
-            if value is not None and not is_whole(value, 1):
-                raise RequestError(f"{name}: expected a whole number of at least 1, got {value!r}")
+        check_limits({"chunk_size": self.chunk_size, "parallel": self.parallel})
         for name, pattern, example in (
             ("table", TABLE, "lake.trial.flights"),
             ("transform", TRANSFORM, "transforms.flights:flights"),
