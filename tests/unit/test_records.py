@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +14,6 @@ from tests.records import COMMITTED, REPLAYED, changed, cursor_of, load_job, ran
 from tidegate.core.config.pipeline import Dedupe, Maintenance, Split
 from tidegate.core.config.schedules import DAY_S
 from tidegate.core.load.answer import answer_by_receipt, brief, whole
-from tidegate.core.model import errors
 from tidegate.core.model.columns import ColumnChange
 from tidegate.core.model.errors import BrokerUnavailable, ReceiptMismatch, RequestError, SinkMisfit, StateCorrupt, TidegateError
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, until_offsets
@@ -304,14 +302,6 @@ def test_an_event_says(event: Any, told: dict[str, Any]) -> None:
 def test_a_change_of_a_column_is_said_in_words() -> None:
     said = [str(ColumnChange("a.b", was, "bigint")) for was in (None, "int", "bigint")]
     assert said == ["a.b bigint was added", "a.b int is bigint now", "a.b bigint is not required any more"]
-
-
-def test_the_tree_of_errors_in_the_docs_is_the_tree_in_the_code() -> None:
-    drawn = dict(re.findall(r"[├└]── (\w+)(.*)", errors.__doc__ or ""))
-    known = errors._by_name().items()
-    real = {name: kind for name, kind in known if kind is not TidegateError and kind.__module__ == errors.__name__}
-    assert drawn.keys() == real.keys()
-    assert {name for name, rest in drawn.items() if "(retryable)" in rest} == {n for n, k in real.items() if k.retryable}
 
 
 @pytest.mark.parametrize("error", [BrokerUnavailable("gone", fix="start it", servers="h:1", tries=3), SinkMisfit("no")])

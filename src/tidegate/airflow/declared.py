@@ -4,8 +4,7 @@ Servers do not read the files of pipelines. The scheduler has to make a pool, an
 task of each DAG carries it in its documentation, which is part of the serialized DAG.
 
 Airflow never runs a task whose pool does not exist, and says so in the scheduler's log only. So a missing pool is made when
-a run starts, by the plugin's listener in the scheduler: no other part may write pools, and a pipeline's file may come at any
-time. A pool that exists keeps its slots: they are for operators to tune.
+a run starts, by the plugin's listener in the scheduler. A pool that exists keeps its slots: they are for operators to tune.
 """
 
 from __future__ import annotations

@@ -12,17 +12,7 @@ appear, as observed in Spark 4.1:
 `connect` sets the pattern in its own session and `load_range.py` in its own driver, so neither needs the server's or the
 cluster's settings. `REDACTION` is for the `spark-defaults.conf` of a server that others use too.
 
-**Shared code.** Spark turns each query into Java source, compiles it, and keeps the classes by their text and by the class
-loader that they were compiled for (`CodeGenerator`, SPARK-44795). `SparkConnectServer` gives each session a class loader of its
-own, so that sessions can add artifacts that others do not see. A load has a session of its own, hence compiles all its classes
-anew, 14 in a small one, and the JVM begins again to optimize them.
-
-A session decides at its first request whether it has a class loader of its own, before a client can set anything. Its clone
-decides anew: `connect` clones a session that has `SHARED_CODE_SETTINGS`, where the server has all of `SHARED_CODE_PROPERTIES`.
-
-The price: what one such session adds is there for the tasks of all. Artifacts would fail these tasks in Spark 4.1 once their
-session is closed and their files are gone, so `connect` refuses them. Files and jars that SQL adds (`ADD FILE`) stay until the
-server ends, and two of one name would fail the tasks of all sessions, unless the newer one may take the place of the older.
+**Shared code** spares a load the compilation of all its classes. docs/adr/0021-shared-code.md has how, and what it costs.
 """
 
 from __future__ import annotations

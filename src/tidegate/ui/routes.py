@@ -1,4 +1,4 @@
-"""The routes of the pages: JSON views, the same that the CLI prints, and the bundle. They only read.
+"""The routes of the pages: JSON views, the same that the CLI prints, and the bundle. They only read (docs/adr/0022-pages.md).
 
 Brokers and catalogs may take seconds to answer. So routes wait in a few threads of their own, others for each Kafka connection,
 and make their JSON there, which may be large: threads and event loop of the API server stay free for Airflow's routes.

@@ -1,8 +1,7 @@
 """Asset events of the last task of a run: that its table's rows have changed, and the hours that are complete or changed by it.
 
-Hours (`tidegate.core.model.hours`) are partition events of an asset of their own: Airflow starts no ordinary consumer by an
-event that has a partition key, and no partitioned one by an event without (ADR 24). Airflow writes the events of a task when it
-succeeds, and a task that is tried again announces the same again.
+Hours (`tidegate.core.model.hours`) are partition events of an asset of their own (docs/adr/0024-hours.md). Airflow writes the
+events of a task when it succeeds, and a task that is tried again announces the same again.
 """
 
 from __future__ import annotations

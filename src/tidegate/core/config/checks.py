@@ -1,11 +1,8 @@
 """What is wrong with pipeline files that are valid by themselves: conflicts between them, and settings without effect.
 
-Two of them may not write into one table, nor commit to one consumer group.
-
-A load replaces the rows of its ranges, whichever pipeline wrote them. So a table belongs to one pipeline, unless the files of
-several pipelines name each other (`sink.shared_with`), and then no two of them read the same partition. The owners that the
-table itself names, in its properties, are checked by each load. One of the pipelines of a table may maintain it, and then the
-table that keeps its commits is nobody else's.
+Two of them may not commit to one consumer group, nor write into one table, unless they name each other (`sink.shared_with`) and
+read different partitions. The owners that the table itself names are checked by each load. One of the pipelines of a table may
+maintain it, and then the table that keeps its commits is nobody else's.
 
 A file is not refused for settings without effect, since it means what it says: `tidegate check` warns of them. Each warning is
 one sentence: the setting, why it does nothing, and what to do. What a file does not tell (the type of a connection, the data)

@@ -1,8 +1,7 @@
 """What a sink's receipts say of a load before it begins, and whether the load may write into that table.
 
-A load replaces the rows of its ranges, or of its batch, whoever wrote them. So a table has owners, and a load of any other
-pipeline is refused, as is one that would replace rows of another owner. How a sink keeps its owners is its own affair; who may
-write is decided here, alike for all sinks.
+How a sink keeps its owners is its own affair; who may write is decided here, alike for all sinks
+(docs/adr/0008-owners-of-a-table.md).
 """
 
 from __future__ import annotations

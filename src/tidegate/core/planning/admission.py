@@ -1,10 +1,8 @@
 """Whether a pipeline may load into its table, by what the table itself says: before anything is planned or saved.
 
-A load replaces rows by their origin. Rows without one (another writer made them, or somebody renamed an origin column) are
-never replaced, so a replay of their records would add them once more. They are refused until an operator accepts them, once,
-for the table; from then on nothing before the pipeline's own start is replayed, since those records may be among them. Origin
-columns that the table has lost are given back, not added: an added column is null in every older row.
-docs/adr/0027-rows-without-origin.md has the reasons.
+Rows without origin are refused until an operator accepts them, once, for the table; from then on nothing before the pipeline's
+own start is replayed, since those records may be among them. Origin columns that the table has lost are given back, not added:
+an added column is null in every older row. docs/adr/0027-rows-without-origin.md has the reasons.
 """
 
 from __future__ import annotations

@@ -4,9 +4,8 @@
     moved    the table says that the new name owns it, and that what the old one has loaded is the new one's: one commit
     dropped  nothing is saved under the old name any more
 
-The table's commit is what decides: before it the table refuses the new name, after it the old one, so that nobody loads by half
-of a ledger. A rename that ended in between is done again, and each step finds what was done before. Pure: on ports; the table's
-commit is a callable.
+The table's commit is what decides: before it the table refuses the new name, after it the old one. A rename that ended in
+between is done again. Pure: on ports; the table's commit is a callable.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""The note of a DAG run, which Airflow's UI shows first.
-
-It contains what the run read and, where it failed, what failed, the fix, and what the next run does.
+"""The note of a DAG run, which Airflow's UI shows first: what it read and, where it failed, why, the fix, and what comes next.
 
 `tidegate.airflow.notes` writes it, `tidegate ledger show` reads it back.
 """

@@ -1,16 +1,12 @@
 """What a table's own commits prove, and which committed batches the table does not hold.
 
-A committed batch can leave its table: somebody drops or renames the table, rolls it back, or points the pipeline at another
-one. The schedule must not go on as if nothing had happened. Two kinds of evidence count, in this order:
+Two kinds of evidence count, in this order:
 
     lineage    the commit of the last batch, and the state of the table that its plan saw, are ancestors of the current state
     receipts   commits in that lineage, of batches and of replays, cover the ranges
 
 A table may be whole where neither proves it: somebody expired all its snapshots but the newest. A person has to say so.
-
-Both, since a table can be lost between the plan of a batch and its commit: the commit proves that its batch came to this table,
-the state that the plan saw that the table was still the same. docs/adr/0007-lost-tables.md has the reasons. Pure: values in,
-values out.
+docs/adr/0007-lost-tables.md has the reasons. Pure: values in, values out.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """Maintenance of an Iceberg table by Iceberg's own procedures: compact, keep the commits, expire, remove orphans.
 
-Rules:
-- A snapshot is expired after its commit is in the table of commits (`<table>_commits`), receipt and parent included. All
-  ancestors of the current state that are old enough are kept, not only those that expire: commits that others make meanwhile
-  push more of them out. A run that stops between the two leaves commits that are in both places, where the table's own count.
-- Snapshots expire by their ids (`tidegate.core.maintenance.expiry`): Iceberg's own rule would also take those that a rollback
-  has left behind.
+Rules (docs/adr/0020-table-maintenance.md):
+- All ancestors of the current state that are old enough are kept in the table of commits, not only those that expire: commits
+  that others make meanwhile push more of them out. A run that stops between the two leaves commits that are in both places,
+  where the table's own count.
 - Compaction changes no row. It fails where a load replaced its files meanwhile, and gives way; a load that it got in the way of
   looks at the table anew (module `replacement`).
 - Orphans are looked for in the table's data folder alone, and only where the settings say so: it may hold files of another

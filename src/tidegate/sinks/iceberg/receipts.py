@@ -3,13 +3,8 @@
 A receipt is in a snapshot's summary (`tidegate.sinks.iceberg.summary`). Which commits the table's current state descends from
 is in its `history`, and the bounds of each data file are in its `entries`.
 
-Rules of owners:
-- Each one is one property of the table (`tidegate.owner.<pipeline>`), so that two pipelines that come at once cannot
-  overwrite each other's. It is written with the table, or before the first load of a pipeline that shares it.
-- A table without such a property was made by somebody else, or has lost it: it belongs to the pipelines of its receipts.
-- Properties take two round trips to read, so they are read only where no recent commit of the pipeline says that they name it
-  (`OWNED`).
-- Whoever owns the table, rows that another pipeline has loaded are not replaced, as far as receipts are kept.
+How a table names its owners, and who is one where it names none, is in docs/adr/0008-owners-of-a-table.md. Properties take two
+round trips to read, so they are read only where no recent commit of the pipeline says that they name it (`OWNED`).
 """
 
 from __future__ import annotations

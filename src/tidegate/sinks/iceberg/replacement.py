@@ -2,14 +2,9 @@
 
 Iceberg replaces data files as a whole. Where the range or the batch is new, or ends where files end, an overwrite of it is all
 there is to do. Where it goes through files (a replay that is not aligned to old batches, or after compaction merged files), the
-overwrite is widened to boxes that hold these files as a whole (`tidegate.sinks.boxes`), and writes their other rows again.
-
-Rules:
-- The rows to keep are what the table held when it was looked at; the commit is refused when anything in the boxes has changed
-  since. So they may be read from the table as it is, with the columns it has now.
-- Kept rows from before and after the range come to lie in different files: the same range is aligned from then on.
-- A file that does not say what it holds (bounds not kept, or nulls in the columns) may hold anything: its whole Kafka partition
-  is written anew, or the whole table where its partitioning does not say the partition either.
+overwrite is widened to boxes that hold these files as a whole (`tidegate.sinks.boxes`), and writes their other rows again
+(docs/adr/0004-replacement.md). The commit is refused when anything in the boxes has changed since the table was looked at, so
+the rows to keep may be read from the table as it is, with the columns it has now.
 """
 
 from __future__ import annotations

@@ -3,10 +3,8 @@
 Rules:
 - A table is partitioned by the origin's topic and partition, so a data file holds rows of one Kafka partition, and a batch
   that ends where earlier ones did replaces whole files. What else may be in the way: module `replacement`.
-- A table of batches (`tidegate.sinks.identity`) is not partitioned, and belongs to one pipeline: the batches of another have
-  the same numbers. The owners of a table: module `receipts`.
-- A load whose rows are new is an append: a compare-and-set on the snapshot in which none of them was there
-  (docs/adr/0026-appends.md). Every other load is an overwrite.
+- A table of batches (`tidegate.sinks.identity`) is not partitioned, and belongs to one pipeline. Owners: module `receipts`.
+- A load whose rows are new is an append (docs/adr/0026-appends.md). Every other load is an overwrite.
 - A receipt counts when its commit is an ancestor of the table's current state: a commit that was rolled back holds no rows.
 - Receipts live in snapshots. `write.metadata.*` prunes old metadata files, which repeat them. Module `maintenance` keeps the
   receipts of the snapshots that it expires.
