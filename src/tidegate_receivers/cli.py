@@ -41,7 +41,7 @@ def receivers(names: Names = None, project: Project = HERE, *, as_json: AsJson =
         print_table(_table(views), fold=True)
     broken = [error for error in stated.values() if isinstance(error, ConfigError)]
     for error in broken:
-        err.print(str(error), style="red", markup=False)
+        err.print(str(error), style="red")
     if broken:
         raise typer.Exit(1)
 

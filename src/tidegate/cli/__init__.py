@@ -63,7 +63,7 @@ def _told() -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        err.print(str(error), style="yellow", markup=False)
+        err.print(str(error), style="yellow")
 
 
 def extras_with(module: str) -> list[str]:
@@ -79,14 +79,14 @@ def main() -> None:
     except TidegateError as error:
         if "--json" in sys.argv:
             print_json(error.to_dict())
-        err.print(f"[red]{type(error).__name__}[/]: ", end="")
-        err.print(str(error), markup=False)
+        err.print(f"{type(error).__name__}: ", style="red", end="")
+        err.print(str(error))
         raise SystemExit(1) from error
     except ModuleNotFoundError as error:
         extras = extras_with(error.name or "tidegate")
         if not extras:
             raise
-        err.print(f"{error.name} is not installed: install Tidegate with its extra {' or '.join(extras)}", markup=False)
+        err.print(f"{error.name} is not installed: install Tidegate with its extra {' or '.join(extras)}")
         raise SystemExit(1) from error
     except KeyboardInterrupt as error:
         err.print("stopped")

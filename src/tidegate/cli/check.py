@@ -145,7 +145,7 @@ def loads_can_run(api: AirflowApi, slots: dict[str, int]) -> bool:
     lacking = pools_found(api, slots)
     for each in lacking:
         style = "red" if each.state == "broken" else "dim"
-        err.print(f"pool {each.of}: {each.says}{'. ' if each.fix else ''}{each.fix}", style=style, markup=False)
+        err.print(f"pool {each.of}: {each.says}{'. ' if each.fix else ''}{each.fix}", style=style)
     return not is_broken(lacking)
 
 
@@ -174,7 +174,7 @@ def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
             err.print(f"{pipeline.name}: table {pipeline.sink.table} was not checked: it cannot be read from here", style="dim")
         elif fault:
             takes = False
-            err.print(f"{pipeline.name}: {fault}", style="red", markup=False)
+            err.print(f"{pipeline.name}: {fault}", style="red")
         else:
             tell_layout(pipeline, remote)
             tell_quarantine(pipeline, remote)
@@ -187,7 +187,7 @@ def tell_layout(pipeline: Pipeline, remote: Remote) -> None:
     held = in_time(lambda: remote.reader(pipeline).layout(table))
     for change in [] if held is None else pipeline.sink.layout.changes(held, table):
         text = f"table {table} is laid out otherwise than the file says; for files that are written later, run {change}"
-        err.print(f"{pipeline.name}: {text}", style="yellow", markup=False)
+        err.print(f"{pipeline.name}: {text}", style="yellow")
 
 
 def tell_quarantine(pipeline: Pipeline, remote: Remote) -> None:
@@ -202,7 +202,7 @@ def tell_quarantine(pipeline: Pipeline, remote: Remote) -> None:
     if n := in_time(left):
         where = f"{named} does not hold" if named else "its file has no quarantine for"
         text = f"its loads have rejected {n:,} records that {where}: name the one that holds them, or replay these batches"
-        err.print(f"{pipeline.name}: {text}", style="yellow", markup=False)
+        err.print(f"{pipeline.name}: {text}", style="yellow")
 
 
 def columns_fit(project: Path) -> bool:
@@ -214,7 +214,7 @@ def columns_fit(project: Path) -> bool:
 
     url = os.environ.get(REMOTE) or (platform_of(project).spark_remote if URL not in os.environ else None)
     if url is None:
-        err.print(f"columns were not checked: no Spark is known; set {REMOTE}", style="dim", markup=False)
+        err.print(f"columns were not checked: no Spark is known; set {REMOTE}", style="dim")
         return True
     pipelines = valid_pipelines(project)
     said = column_changes(pipelines, spark_jobs_of(project), url)
@@ -223,9 +223,9 @@ def columns_fit(project: Path) -> bool:
         if answer is None:
             err.print(f"{pipeline.name}: columns were not checked: Spark does not say what its transform makes", style="dim")
         elif isinstance(answer, str):
-            err.print(f"{pipeline.name}: {answer}", style="red", markup=False)
+            err.print(f"{pipeline.name}: {answer}", style="red")
         for statement in answer if isinstance(answer, list) else ():
-            err.print(f"{pipeline.name}: the next load will run {statement}", style="yellow", markup=False)
+            err.print(f"{pipeline.name}: the next load will run {statement}", style="yellow")
     return not any(isinstance(answer, str) for answer in said.values())
 
 
@@ -237,7 +237,7 @@ def tell_servers(api: AirflowApi) -> bool:
     """Print which of Airflow's servers do not run; whether all do."""
     dead = dead_servers(api.health())
     for line in dead:
-        err.print(line, style="red", markup=False)
+        err.print(line, style="red")
     return not dead
 
 
@@ -245,7 +245,7 @@ def receivers_fit(api: AirflowApi, project: Path) -> bool:
     """Whether receivers have their slots, and leave some to pipelines; prints where they do not."""
     said = crowding(receiver_slots(valid_beside(pipelines_of(project))), held=api.pool_slots, parallelism=api.parallelism)
     for line in said:
-        err.print(line, style="red", markup=False)
+        err.print(line, style="red")
     return not said
 
 
@@ -259,22 +259,22 @@ def tell_airflow(api: AirflowApi, pipeline: Pipeline, project: Path) -> None:
         receivers_fit(api, project)
         newest = [] if api.dag(pipeline.name) is None else api.newest_runs(pipeline.name, 1)
         for run_id, why in failed_runs(newest).items():
-            err.print(f"run {run_id}: {why}", style="red", markup=False)
+            err.print(f"run {run_id}: {why}", style="red")
         loads_can_run(api, {pipeline.pool: pipeline.sink.slots})
     except PlatformError as error:
-        err.print(f"the pool was not checked: {error}", style="yellow", markup=False)
+        err.print(f"the pool was not checked: {error}", style="yellow")
 
 
 def _print_check(check: Checked) -> None:
     if not check.valid:
-        out.print(f"[red]broken[/] {check.name}")
-        out.print("\n".join(check.faults), markup=False)
+        out.print(f"[red]broken[/] {check.name}", markup=True)
+        out.print("\n".join(check.faults))
     elif isinstance(check.stated, Pipeline):
-        out.print(f"[green]valid[/]  {check.name}: {check.stated.source} -> {check.stated.sink.table}")
+        out.print(f"[green]valid[/]  {check.name}: {check.stated.source} -> {check.stated.sink.table}", markup=True)
     elif check.stated is not None:
-        out.print(f"[green]valid[/]  {check.name}: {check.stated.way}")
+        out.print(f"[green]valid[/]  {check.name}: {check.stated.way}", markup=True)
     for warning in check.warnings:
-        out.print(warning, style="yellow", markup=False)
+        out.print(warning, style="yellow")
 
 
 def _is_ready(project: Path) -> bool:
@@ -297,5 +297,5 @@ def _is_ready(project: Path) -> bool:
             ]
             return all(ready)
     except PlatformError as error:
-        err.print(f"{UNCHECKED}: {error}", style="yellow", markup=False)
+        err.print(f"{UNCHECKED}: {error}", style="yellow")
         return True

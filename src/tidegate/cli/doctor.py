@@ -64,10 +64,10 @@ def doctor(
     else:
         for each in found:
             if each.state != "sound":
-                out.print(f"{each.state:8} {each.check} of {each.of}: {each.says}", style=STYLES[each.state], markup=False)
-                out.print(f"{'':8} {each.fix}" if each.fix else "", markup=False, end="\n" if each.fix else "")
+                out.print(f"{each.state:8} {each.check} of {each.of}: {each.says}", style=STYLES[each.state])
+                out.print(f"{'':8} {each.fix}" if each.fix else "", end="\n" if each.fix else "")
         others = (f"{n} {state}" for state in STYLES if (n := sum(each.state == state for each in found)))
-        out.print(", ".join((f"{count} sound", *others)), markup=False)
+        out.print(", ".join((f"{count} sound", *others)))
     if is_broken(found):
         raise typer.Exit(1)
 

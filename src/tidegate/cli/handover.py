@@ -78,8 +78,8 @@ def import_command(
     if as_json:
         print_json({"pipeline": this.name, "start": start, "begun": begun})
         return
-    err.print(f"{where}; put this under `source` in {this.name}.yaml, before its first run:", markup=False)
-    out.print(f"start: {json.dumps(start)}", markup=False)
+    err.print(f"{where}; put this under `source` in {this.name}.yaml, before its first run:")
+    out.print(f"start: {json.dumps(start)}")
     if begun is not None:
         again = "records from these offsets on may be in its sink, and are loaded again"
         err.print(f"batch {begun} was begun and not committed: {again}", style="yellow")
@@ -113,8 +113,8 @@ def export_command(
     if as_json:
         print_json({"pipeline": this.name, "seq": seq, "startingOffsets": starting, "group": group})
         return
-    err.print(f"after batch {seq} of {this.name}{f'; group {group} is there now' if group else ''}:", markup=False)
-    out.print(json.dumps(starting), markup=False)
+    err.print(f"after batch {seq} of {this.name}{f'; group {group} is there now' if group else ''}:")
+    out.print(json.dumps(starting))
 
 
 @app.command("remove")
@@ -144,10 +144,10 @@ def remove_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     out.print(f"removed of {pipeline}: {saved} saved values{', its pool' if pool else ''}{', its group' if group else ''}")
     first = "" if this is None else f"Delete {pipeline}.yaml. "
     dags = f"{pipeline}, {pipeline}{REPLAY_DAG} and {pipeline}{MAINTAIN_DAG}"
-    out.print(f"{first}`airflow dags delete` removes the runs of a DAG: {dags}", markup=False)
+    out.print(f"{first}`airflow dags delete` removes the runs of a DAG: {dags}")
     if this is not None:
         table = this.sink.table
-        out.print(f"{table} stays. With the file there, `tidegate ledger rebuild {pipeline}` goes on by it", markup=False)
+        out.print(f"{table} stays. With the file there, `tidegate ledger rebuild {pipeline}` goes on by it")
 
 
 def _only_pool(this: Pipeline, project: Path) -> bool:
@@ -166,7 +166,7 @@ def _done(what: str, delete: Callable[[], bool]) -> bool:
     try:
         return delete()
     except TidegateError as error:  # it does no harm, and Kafka itself removes a group whose offsets expire
-        err.print(f"{what} stays: {error}", style="yellow", markup=False)
+        err.print(f"{what} stays: {error}", style="yellow")
         return False
 
 

@@ -124,11 +124,11 @@ def init(
         print_json({state: [str(file) for file in files] for state, files in vars(done).items()})
         return
     for file in done.written:
-        out.print(f"written  {file}", markup=False)
+        out.print(f"written  {file}")
     for file in done.kept:
         same = file.read_bytes() == content[file.relative_to(root).as_posix()]
-        out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})", markup=False)
-    out.print(next_steps(root, pipeline), markup=False)
+        out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})")
+    out.print(next_steps(root, pipeline))
 
 
 def _dag_folder(project: Path) -> Path:

@@ -82,11 +82,11 @@ def show(
     else:
         _print_entries(ran[-last:], len(ran))
         for version, ranges in transforms.items():
-            out.print(f"transform {version}: {total_count(ranges):,} offsets", markup=False)
+            out.print(f"transform {version}: {total_count(ranges):,} offsets")
         for run_id, why in failures.items():
-            out.print(f"run {run_id}: {why}", markup=False, style="red")
+            out.print(f"run {run_id}: {why}", style="red")
         for fault in state.faults:
-            err.print(fault, markup=False, style="red")
+            err.print(fault, style="red")
     show_page(page)
     if state.faults:
         raise typer.Exit(1)
@@ -187,24 +187,22 @@ def _to_json(missing: Missing | None) -> dict[str, Any] | None:
 
 
 def _print_missing(this: Pipeline, missing: Missing) -> None:
-    out.print(f"{this.sink.table} lacks {missing.named_batches} of {this.name}: {missing.why}", markup=False)
+    out.print(f"{this.sink.table} lacks {missing.named_batches} of {this.name}: {missing.why}")
     for r in missing.ranges[:SHOWN]:
-        out.print(f"  {r} = {r.count:,} offsets", markup=False)
+        out.print(f"  {r} = {r.count:,} offsets")
 
 
 def _print_reload(this: Pipeline, replay: Ended | None, *, holds: bool) -> None:
     if replay is not None and not replay.succeeded:
-        err.print(f"the replay {replay.run_id} ended as {replay.state}: {replay.why}", style="red", markup=False)
+        err.print(f"the replay {replay.run_id} ended as {replay.state}: {replay.why}", style="red")
     elif holds:
-        out.print(
-            f"[green]{this.sink.table} lacks nothing of {this.name} but what was accepted as lost; a replay loads that again[/]"
-        )
+        done = f"{this.sink.table} lacks nothing of {this.name} but what was accepted as lost; a replay loads that again"
+        out.print(done, style="green")
     elif replay is not None:
         err.print(
             f"{this.sink.table} still lacks what is no longer retained; "
             f"to go on without it, run `tidegate accept table {this.name}`",
             style="yellow",
-            markup=False,
         )
 
 
@@ -231,7 +229,7 @@ def drop(
     if as_json:
         print_json({"pipeline": pipeline, "dropped": key})
     else:
-        out.print(f"dropped {key}", markup=False)
+        out.print(f"dropped {key}")
 
 
 @ledger.command("rebuild")
@@ -266,9 +264,9 @@ def _print_rebuilt(view: Restored) -> None:
     cursor = view.cursor
     out.print(f"{view.pipeline}: batch {cursor.seq}, generation {cursor.generation}, from {view.batches} receipts")
     for tp, offset in sorted(cursor.at.offsets.items())[:SHOWN]:
-        out.print(f"  {tp}: next offset {offset:,}", markup=False)
+        out.print(f"  {tp}: next offset {offset:,}")
     for note in view.notes:
-        out.print(note, style="yellow", markup=False)
+        out.print(note, style="yellow")
     for key in view.deleted:
-        out.print(f"deleted {key}", markup=False)
+        out.print(f"deleted {key}")
     out.print("written" if view.written else "nothing was written (--dry-run)")

@@ -131,20 +131,20 @@ def replay(  # noqa: PLR0913, PLR0917 - one option for each thing that a replay 
         try:
             _planned(this, request, remote)
         except UNSEEN as error:
-            err.print(f"not checked from here, but by the run: {error}", style="yellow", markup=False)
+            err.print(f"not checked from here, but by the run: {error}", style="yellow")
         ended = follow(remote.api, this.replay_dag, remote.api.trigger(this.replay_dag, params))
         page = remote.api.page(run_page(this.replay_dag, ended.run_id))
     if as_json:
         print_json(asdict(ended))
     elif ended.verdict is not None:
         chunks = f"{ended.verdict['chunks']} chunk{'s' if ended.verdict['chunks'] != 1 else ''}"
-        out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows", markup=False)
+        out.print(f"replayed: {chunks}, {ended.verdict['offsets']:,} offsets, {ended.verdict['rows']:,} rows")
     show_page(page)
     if not ended.succeeded:
-        err.print(f"the replay {ended.run_id} ended as {ended.state}: {ended.why}", style="red", markup=False)
+        err.print(f"the replay {ended.run_id} ended as {ended.state}: {ended.why}", style="red")
         if ended.chunks:
             landed = f"{ended.landed} of {ended.chunks} chunks are loaded"
-            err.print(f"at least {landed}; the same command again loads what is missing", markup=False)
+            err.print(f"at least {landed}; the same command again loads what is missing")
         raise typer.Exit(1)
 
 
@@ -170,12 +170,12 @@ def _print_report(pipeline: Pipeline, request: ReplayRequest, remote: Remote, *,
         print_json(report.to_json())
         return
     for line in report.lines():
-        out.print(line, markup=False)
+        out.print(line)
 
 
 def follow(api: AirflowApi, dag_id: str, run_id: str) -> Ended:
     """Wait for the run's end; a bar shows the chunks that are done."""
-    err.print(f"{dag_id}: run {run_id}", markup=False)
+    err.print(f"{dag_id}: run {run_id}")
     turns: list[list[int]] = []  # the chunks of each load task
     with show_progress() as progress:
 

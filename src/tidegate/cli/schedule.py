@@ -110,17 +110,17 @@ def _print_plan(planned: Planned) -> None:
         table.add_row(str(r.topic_partition), *positions, of.from_reason, of.until_reason)
     print_table(table)
     if why.rate is not None:
-        out.print(f"backpressure: {why.rate}", markup=False)
+        out.print(f"backpressure: {why.rate}")
     if planned.saved.remaining:
         out.print(f"{planned.saved.remaining:,} records wait beyond this batch")
     if planned.saved.resources is not None:
-        out.print(f"Spark: {planned.saved.resources}", markup=False)
+        out.print(f"Spark: {planned.saved.resources}")
     if planned.advice is not None and not planned.advice.holds:
-        out.print(planned.advice.verdict, style="yellow", markup=False)
+        out.print(planned.advice.verdict, style="yellow")
     for line in filter(None, (planned.maintenance, planned.held_back)):
-        out.print(line, style="yellow", markup=False)
+        out.print(line, style="yellow")
     if planned.saved.retired:
-        out.print(f"retired: {', '.join(map(str, planned.saved.retired))}", markup=False)
+        out.print(f"retired: {', '.join(map(str, planned.saved.retired))}")
 
 
 @app.command()
@@ -134,7 +134,7 @@ def start(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -
     if as_json:
         print_json({"pipeline": this.name, "run_id": run_id, "started": not active})
     else:
-        out.print(f"run {run_id} {'is under way' if active else 'started'}", markup=False)
+        out.print(f"run {run_id} {'is under way' if active else 'started'}")
 
 
 @app.command()
@@ -180,7 +180,7 @@ def _print_lag(view: LagView) -> None:
     _add_row(table, "total", None, None, view.total)
     print_table(table)
     for line in filter(None, (view.total.open_transaction, view.maintenance, view.lost)):
-        out.print(line, style="yellow", markup=False)
+        out.print(line, style="yellow")
 
 
 def _add_row(table: Table, name: str, at: int | None, latest: int | None, lag: PartitionLag | TotalLag) -> None:
@@ -200,7 +200,7 @@ def accept_loss_command(pipeline: Name, project: Project = HERE, *, as_json: AsJ
         return
     out.print(f"accepted for batch {accepted.seq} of {this.name}; lost:")
     for r in accepted.loss:
-        out.print(f"  {r} = {r.count:,} offsets", markup=False)
+        out.print(f"  {r} = {r.count:,} offsets")
     for saved in dropped:
         out.print(
             f"the range that run {saved.load.run_id} planned cannot be loaded any more: "
@@ -234,11 +234,11 @@ def accept_table_command(
         return
     if foreign:
         rows = f"rows without origin stay in {this.sink.table}, and nothing before its start is replayed"
-        out.print(f"accepted for batch {accepted.seq} of {this.name} and from then on: {rows}", markup=False)
+        out.print(f"accepted for batch {accepted.seq} of {this.name} and from then on: {rows}")
         return
     out.print(f"accepted for batch {accepted.seq} of {this.name}; {this.sink.table} stays as it is, without proof of:")
     for r in accepted.absent:
-        out.print(f"  {r} = {r.count:,} offsets", markup=False)
+        out.print(f"  {r} = {r.count:,} offsets")
 
 
 @accept.command("recreated")
@@ -294,7 +294,7 @@ def announce(
         print_json({"pipeline": this.name, "asset": this.hours_asset, "keys": keys, "dry_run": dry_run})
     else:
         what = f"{len(keys)} {this.announce.every}{'s' if len(keys) > 1 else ''}: {keys[0]} to {keys[-1]}"
-        out.print(f"{'would announce' if dry_run else 'announced'} {what}", markup=False)
+        out.print(f"{'would announce' if dry_run else 'announced'} {what}")
 
 
 @app.command("rename")
@@ -333,13 +333,13 @@ def rename_command(
 
                 commit_offsets(remote.kafka(this), this.consumer_group, cursor.at.offsets)
             except TidegateError as error:
-                err.print(f"group {this.consumer_group} shows the next commit only: {error}", style="yellow", markup=False)
+                err.print(f"group {this.consumer_group} shows the next commit only: {error}", style="yellow")
     if as_json:
         print_json({"old": old, "new": new, "moved": moved, "seq": cursor.seq})
         return
     done = f"{moved} saved values moved" if moved else "it was done before"
-    out.print(f"{old} is {new} now ({done}): its next batch is {cursor.seq + 1}", markup=False)
-    out.print(f"Its DAG is a new one, which Airflow creates paused: `tidegate start {new}` starts its schedule", markup=False)
+    out.print(f"{old} is {new} now ({done}): its next batch is {cursor.seq + 1}")
+    out.print(f"Its DAG is a new one, which Airflow creates paused: `tidegate start {new}` starts its schedule")
     out.print(
         f"Airflow keeps the runs of {old} until its DAG is deleted; `tidegate check` names the files that still name {old}"
     )

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-out = Console(highlight=False, soft_wrap=True)
-err = Console(stderr=True, highlight=False, soft_wrap=True)
+out = Console(highlight=False, markup=False, soft_wrap=True)
+err = Console(stderr=True, highlight=False, markup=False, soft_wrap=True)
 
 Project = Annotated[
     Path, typer.Option("--project", help="the folder with dags/ and spark_jobs/, or a DAG folder", envvar="TIDEGATE_PROJECT")
@@ -118,7 +118,7 @@ def open_remote(project: Path) -> Iterator[Remote]:
     from tidegate.airflow.remote.schedule import Remote, named_api  # noqa: PLC0415
 
     def show(text: str) -> None:
-        err.print(text, markup=False)
+        err.print(text)
 
     api = named_api(show)
     if api is None:
@@ -146,7 +146,7 @@ def in_time(ask: Callable[[], T]) -> T | None:
 def show_page(address: str | None) -> None:
     """Where Airflow's UI shows the same; nothing where it has no pages of Tidegate."""
     if address is not None:
-        err.print(f"page: {address}", markup=False)
+        err.print(f"page: {address}")
 
 
 def platform_of(project: Path) -> ProjectServers:
@@ -166,7 +166,7 @@ def show_report() -> Iterator[Any]:
             if err.is_terminal:
                 line.update("  ".join(f"{p}: {s}" for p, s in states.items()))
             else:
-                err.print(f"{phase}: {state}", markup=False)
+                err.print(f"{phase}: {state}")
 
         yield report
 
@@ -181,7 +181,7 @@ def show_progress() -> Iterator[Any]:
         def progress(step: str, done: int, total: int | None) -> None:
             if step not in tasks:
                 if not err.is_terminal:
-                    err.print(step, markup=False)
+                    err.print(step)
                 for task in tasks.values():
                     bars.update(task, visible=False)
                 tasks[step] = bars.add_task(step, total=total)

@@ -207,7 +207,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
         if as_json:
             print_json({**(model.fit.to_json() if model.fit else {}), "sentences": model.sentences()})
         else:
-            out.print("\n".join(model.sentences()), markup=False)
+            out.print("\n".join(model.sentences()))
         return
     asked = experiment(
         model,
@@ -235,7 +235,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - one option for each thing that a simul
     else:
         _print(this, model, asked, done, load=load)
         if plot:
-            out.print(f"drawn in {plot}", markup=False)
+            out.print(f"drawn in {plot}")
 
 
 def _policies_for(pipeline: Pipeline, model: Model) -> dict[str, Mapping[str, Any]]:
@@ -294,10 +294,10 @@ def _print(pipeline: Pipeline, model: Model, asked: Experiment, done: list[Simul
     told = [*model.sentences(), *([model.advice.verdict] if load is None else [])]
     stated = asked.plant.limits.limits
     limits = ", ".join(f"{name} {value:,}" for name in LIMITS if (value := getattr(stated, name)) is not None)
-    out.print("\n".join(told), markup=False)
-    out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}", markup=False)
+    out.print("\n".join(told))
+    out.print(f"{pipeline.name}, {_what(asked)}; arrivals: {arrives}")
     if limits:
-        out.print(f"limits of the pipeline, beside each policy's bound: {limits}", markup=False)
+        out.print(f"limits of the pipeline, beside each policy's bound: {limits}")
     print_table(figures(done), fold=True)
 
 

@@ -67,7 +67,7 @@ def verify_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     else:
         for r in anew:
             lacks = f"the offsets from {r.from_offset} to it may be missing"
-            out.print(f"{r.topic_partition} began anew at {r.until_offset}, as accepted: {lacks}", style="yellow", markup=False)
+            out.print(f"{r.topic_partition} began anew at {r.until_offset}, as accepted: {lacks}", style="yellow")
         _print_verification(this, verification, others, columns)
     if not verification.holds:
         raise typer.Exit(1)
@@ -181,19 +181,21 @@ def _print_verification(
     for other in others:
         out.print(f"commit {other['snapshot']} ({other['operation']}, {other['at']}) is not Tidegate's", style="yellow")
     for change in columns:
-        out.print(f"since the last load, column {change}", style="yellow", markup=False)
+        out.print(f"since the last load, column {change}", style="yellow")
     if verification.holds:
-        out.print("[green]the table holds what was committed, exactly once[/]")
+        out.print("the table holds what was committed, exactly once", style="green")
     elif this.quarantine_table is None and any(m.receipt.write.quarantined for m in verification.miscounts):
         out.print(
-            "[red]the table does not hold what was committed[/]: its loads have rejected records, and the file has no "
-            "quarantine for them; name it again, or replay the batches that are named"
+            "the table does not hold what was committed: its loads have rejected records, and the file has no "
+            "quarantine for them; name it again, or replay the batches that are named",
+            style="red",
         )
     else:
         out.print(
-            f"[red]the table does not hold what was committed[/]; run `tidegate ledger reload {this.name}`, "
+            f"the table does not hold what was committed; run `tidegate ledger reload {this.name}`, "
             "or clear the load tasks of the batches that are named"
-            + (f". Rejected records are looked for in {this.quarantine_table} alone" if this.quarantine_table else "")
+            + (f". Rejected records are looked for in {this.quarantine_table} alone" if this.quarantine_table else ""),
+            style="red",
         )
 
 
@@ -209,7 +211,7 @@ def _print_records(verification: Verification) -> None:
         out.print(f"{verification.quarantined:,} of the rows are records in quarantine")
     _print_miscounts(verification.miscounts)
     for tp, rows in verification.ahead.items():
-        out.print(f"{tp}: {rows:,} rows are beyond the cursor, and no pending batch covers them", style="red", markup=False)
+        out.print(f"{tp}: {rows:,} rows are beyond the cursor, and no pending batch covers them", style="red")
     if verification.without_origin:
         out.print(f"{verification.without_origin:,} rows have no origin (_kafka_* is null)", style="red")
     if verification.repeats:
@@ -241,4 +243,4 @@ def _print_miscounts(miscounts: Iterable[Miscount]) -> None:
         counts = (
             f"{what}: snapshot {m.receipt.snapshot} wrote {m.receipt.rows:,} rows{rejected}, {there} {m.rows_now:,} of them now"
         )
-        out.print(counts, style="red", markup=False)
+        out.print(counts, style="red")

@@ -48,7 +48,7 @@ def jars(
     if update:
         with show_report() as report:
             changed = update_sums(report)
-        err.print("\n".join(changed) or "no jar has changed", markup=False)
+        err.print("\n".join(changed) or "no jar has changed")
         return
     with show_report() as report:
         cached = ensure_jars(report)
@@ -180,7 +180,7 @@ def _print_status(servers: list[ServerStatus]) -> None:
 def _print_login(platform: Platform) -> None:
     # never the password itself: what this prints ends up in the logs of CI and in terminals that others look at
     user, _ = platform.airflow_login
-    out.print(f"\nAirflow: {platform.airflow_url}  user {user}  password: run `tidegate login`", markup=False)
+    out.print(f"\nAirflow: {platform.airflow_url}  user {user}  password: run `tidegate login`")
 
 
 def _print_runs(runs: list[Run]) -> None:
@@ -207,9 +207,9 @@ def _print_verdict(verdict: Verdict) -> None:
         table.add_row(str(p.topic_partition), *(f"{count:,}" for count in counts))
     print_table(table)
     if verdict.holds:
-        out.print(f"[green]every one of {verdict.total('records'):,} records is in the table exactly once[/]")
+        out.print(f"every one of {verdict.total('records'):,} records is in the table exactly once", style="green")
     else:
-        out.print("[red]the table does not hold every record exactly once[/]")
+        out.print("the table does not hold every record exactly once", style="red")
 
 
 def _print_queries(platform: Platform) -> None:
@@ -227,6 +227,5 @@ and with DuckDB, on the same table:
   import duckdb
   flights = table.scan().to_arrow()
   duckdb.sql("select carrier, count(*), avg(dep_delay) from flights group by carrier order by 2 desc")
-""",
-        markup=False,
+"""
     )

@@ -138,7 +138,7 @@ def _say(data: dict[str, Any], text: str, *, as_json: bool) -> None:
     if as_json:
         out.print_json(json.dumps(data))
     else:
-        out.print(text, markup=False)
+        out.print(text)
 
 
 def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], list[tuple[Any, ...]]]:
