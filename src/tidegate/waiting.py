@@ -1,9 +1,14 @@
-"""Waiting for something outside this process."""
+"""The clock, and waiting for something outside this process."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+
+
+def now_ms() -> int:
+    """The time, epoch ms."""
+    return time.time_ns() // 1_000_000
 
 
 def wait_until(condition: Callable[[], bool], timeout_s: float, poll_s: float = 0.1) -> bool:

@@ -7,7 +7,6 @@ import pytest
 from tests.e2e.project import Project
 from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
-from tidegate.cli.shared import now_ms
 from tidegate.core.audit.oracle import judge
 from tidegate.core.config.pipeline import Maintenance
 from tidegate.core.config.schedules import DAY_S
@@ -17,6 +16,7 @@ from tidegate.kafka.log import read_offsets
 from tidegate.sinks import maintain
 from tidegate.sinks.iceberg.history import IcebergReader, read_origins
 from tidegate.spark.session import connect
+from tidegate.waiting import now_ms
 from tidegate_local.flights import create_topic, produce, read_flights
 from tidegate_local.platform import Platform
 

@@ -50,12 +50,14 @@ class FakeApi:
     slots: int | None = 4
     dead: str = ""
     most: int | None = None
+    no_page: bool = False
     runs: list[dict[str, Any]] = field(default_factory=list)
     triggered: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     unpaused: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.pool_slots, self.parallelism, self.has_plugin = lambda _: self.slots, lambda: self.most, lambda _: True
+        self.page = lambda path: None if self.no_page else f"https://airflow/base/{path}"
         self.newest_runs = lambda _, count: self.runs[-count:]
         self.unpause = self.unpaused.append
 
@@ -81,7 +83,6 @@ class FakeRemote:
     log: FakeBrokers = field(default_factory=lambda: FakeBrokers(latest={P0: 30}, retention={"t": 60_000}))
     pipeline: Pipeline = PIPELINE
     active: list[str] = field(default_factory=list)
-    no_page: bool = False
     rows: dict[int | None, int] = field(default_factory=lambda: {1: 10})
     ran: list[dict[str, str]] = field(default_factory=lambda: RAN)
 
@@ -90,7 +91,6 @@ class FakeRemote:
         self.brokers: Any = lambda _: self.log
         self.runs = lambda _: self.ran
         self.active_runs: Callable[[str], list[str]] = lambda _: self.active
-        self.page = lambda path: None if self.no_page else f"https://airflow/base/{path}"
         self.ledger.save_cursor(cursor_of("p", 1, {P0: 10}, {"t": "id"}, starts={P0: 0}, receipt=self.sink.found[0].summary))
         self.save(1, 0, 10, "earliest")
 
@@ -396,7 +396,7 @@ def test_what_keeps_runs_from_going_on_is_named_beside_the_data(
     (tmp_path / "dags" / "receivers").mkdir(parents=True)
     (tmp_path / "dags" / "receivers" / "posts.yaml").write_text("{kind: http, topic: t, listen: {port: 8080}}")
     remote.api = FakeApi(**airflow)
-    remote.no_page = not told
+    remote.api.no_page = not told
     found = run(*command.split(), "--json", "--project", str(tmp_path))
     assert (found.exit_code, json.loads(found.stdout)["pipeline"]) == (0, "p")
     lines = " ".join(found.stderr.split())

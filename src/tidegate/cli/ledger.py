@@ -67,7 +67,7 @@ def show(
     with open_remote(project) as remote:
         state, runs = Readable(Ledger(remote.store, this.name)), remote.runs(this.name)
         receipts = remote.reader(this).receipts(this.sink.table, this.name)
-        page = remote.page(ranges_page(this.name))
+        page = remote.api.page(ranges_page(this.name))
         ran = entries(state.all_ranges, receipts, state.cursor, {run["dag_run_id"]: started_by(run) for run in runs})
     transforms, failures = versions(receipts), failed_runs(since_success(runs))
     if as_json:

@@ -15,7 +15,6 @@ from tidegate.cli.shared import (
     Name,
     Project,
     err,
-    now_ms,
     open_remote,
     out,
     print_json,
@@ -38,6 +37,7 @@ from tidegate.core.model.uris import run_page
 from tidegate.core.planning.run_notes import UNVERIFIED
 from tidegate.core.replay.request import ReplayRequest, check_permitted
 from tidegate.core.replay.run import PlannedReplay, plan_replay
+from tidegate.waiting import now_ms
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.api import AirflowApi

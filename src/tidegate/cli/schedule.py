@@ -16,7 +16,6 @@ from tidegate.cli.shared import (
     Project,
     err,
     in_time,
-    now_ms,
     open_remote,
     out,
     print_json,
@@ -42,6 +41,7 @@ from tidegate.core.planning.run import Planned, Request, plan_batch
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.pipelines import load_pipelines, pipelines_of
+from tidegate.waiting import now_ms
 
 if TYPE_CHECKING:
     from tidegate.airflow.remote.schedule import Remote
@@ -64,7 +64,7 @@ def plan(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) ->
     with open_remote(project) as remote:
         planned = next_plan(this, remote)
         tell_airflow(remote.api, this, project)
-        page = remote.page(ranges_page(this.name))
+        page = remote.api.page(ranges_page(this.name))
     if as_json:
         print_json(_plan_to_json(planned))
     elif isinstance(planned, Skip):
@@ -154,7 +154,7 @@ def lag(pipeline: Name, project: Project = HERE, *, as_json: AsJson = False) -> 
         )
         due, lost = in_time(lambda: _of_table(this, remote)) or (None, None)  # to show the lag, nobody waits for a table
         tell_airflow(remote.api, this, project)
-        page = remote.page(ranges_page(this.name))
+        page = remote.api.page(ranges_page(this.name))
     view = LagView(pipeline=this.name, partitions=tuple(partitions), total=total_lag(partitions), maintenance=due, lost=lost)
     if as_json:
         print_json(asdict(view))

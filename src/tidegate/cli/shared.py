@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -78,11 +77,6 @@ def print_table(table: Table, *, fold: bool = False) -> None:
     natural = Measurement.get(out, out.options.update(max_width=MOST_COLUMNS), table).maximum
     width = min(natural, out.width) if fold else natural
     Console(file=out.file, width=width, force_terminal=out.is_terminal, highlight=False).print(table)
-
-
-def now_ms() -> int:
-    """The time, epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def time_of(text: str) -> int:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.plan import DRY_RUN, REPORT
-from tidegate.airflow.operators.tasks import WAITING, now_ms
+from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.audit.lag import LagView, PartitionLag, aged, measure_lag, total_lag
 from tidegate.core.audit.quarantine import QuarantineView, held_of, view_quarantine
 from tidegate.core.audit.readable import Readable
@@ -45,6 +45,7 @@ from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipelin
 from tidegate.views.pages import BatchAnswer, BrokenAnswer, HistoryAnswer, LagAnswer, MapAnswer, QuarantineAnswer, RunAnswer
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
 from tidegate.views.runs import Batch, LoadFigures, ReplayRun, RunMark, batch_of, replay_run, run_marks, without_a_batch
+from tidegate.waiting import now_ms
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
 """Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""

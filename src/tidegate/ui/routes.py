@@ -27,13 +27,13 @@ from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
-from tidegate.airflow.operators.tasks import now_ms
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.database import KnownDag, file_errors, receiver_slots, slots
 from tidegate.ui.reading import Frame, PageSource
 from tidegate.views.overview import crowding, dead_servers
 from tidegate.views.pages import MapAnswer, PipelinesAnswer, encode
+from tidegate.waiting import now_ms
 
 THREADS = 4
 """In which the brokers and the catalogs of one Kafka connection are waited for: one that hangs holds up no other."""

@@ -13,7 +13,6 @@ from typing import Any
 from airflow.sdk import Asset, AssetAlias, Context
 
 from tidegate.airflow.connections import brokers_of
-from tidegate.airflow.operators.tasks import now_ms
 from tidegate.core.audit.hours import read_until, times_by_ends
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.model.errors import TidegateError
@@ -25,6 +24,7 @@ from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.ledger import Ledger
 from tidegate.core.state.receipt import Observed
 from tidegate.core.state.saved_range import SavedRange
+from tidegate.waiting import now_ms
 
 
 def outlets_with(outlets: Iterable[Any], pipeline: Pipeline, hours: Sequence[str]) -> list[Any]:

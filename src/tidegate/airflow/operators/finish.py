@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from tidegate.airflow import metrics
 from tidegate.airflow.connections import kafka_settings
 from tidegate.airflow.operators.events import Announcing, outlets_with, write_events
-from tidegate.airflow.operators.tasks import SHOWN, Patient, now_ms, plan_of, ports_of, said_of
+from tidegate.airflow.operators.tasks import SHOWN, Patient, plan_of, ports_of, said_of
 from tidegate.airflow.store import VariableStore
 from tidegate.core.config.names import CATCH_UP_RUN
 from tidegate.core.config.pipeline import Pipeline
@@ -41,6 +41,7 @@ from tidegate.core.state.saved_replay import SavedReplay
 from tidegate.kafka.settings import planning_client
 from tidegate.sinks import reader_of
 from tidegate.views.runs import LoadFigures
+from tidegate.waiting import now_ms
 
 
 class FinishOperator(Patient):

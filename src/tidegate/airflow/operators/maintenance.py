@@ -8,11 +8,12 @@ from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow.operators.spark import SparkTask
-from tidegate.airflow.operators.tasks import Patient, now_ms
+from tidegate.airflow.operators.tasks import Patient
 from tidegate.core.config.pipeline import Maintenance, Step
 from tidegate.core.maintenance.advice import state_of
 from tidegate.core.state.jobs import MaintenanceJob
 from tidegate.sinks import reader_of
+from tidegate.waiting import now_ms
 
 
 class PlanMaintenanceOperator(Patient):

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from tidegate.airflow import metrics
 from tidegate.airflow.notes import described
-from tidegate.airflow.operators.tasks import REPLAY, SHOWN, Patient, now_ms, ports_of
+from tidegate.airflow.operators.tasks import REPLAY, SHOWN, Patient, ports_of
 from tidegate.core.audit.lag import measure_lag, total_lag
 from tidegate.core.config.names import BACKFILL
 from tidegate.core.config.pipeline import Pipeline
@@ -30,6 +30,7 @@ from tidegate.core.replay.run import PlannedReplay, plan_backfill, plan_replay
 from tidegate.core.replay.verdict import ReplayReport
 from tidegate.core.state.saved_replay import turns
 from tidegate.views.metrics import asks_again
+from tidegate.waiting import now_ms
 
 DRY_RUN, REPORT = "dry_run", "report"
 """The XComs of what a replay would do, and of what one that is planned does."""

@@ -24,6 +24,7 @@ from tidegate.core.planning import run_notes
 from tidegate.core.planning.patience import Patience
 from tidegate.core.state.ledger import is_of_run
 from tidegate.sinks import reader_of
+from tidegate.waiting import now_ms
 
 WAITING = "tidegate_waiting"
 """The XCom that says which server a running task waits for; empty when it waits for none any more."""
@@ -152,11 +153,6 @@ def plan_edited() -> RequestError:
     """The error of a task that finds something else than what the plan of its run hands on."""
     again = "Nothing was loaded. Clear the run's plan task, with the tasks after it: it finds its range again"
     return RequestError("the XCom of this run's plan task is not what it handed on", fix=again)
-
-
-def now_ms() -> int:
-    """The time, epoch ms."""
-    return time.time_ns() // 1_000_000
 
 
 def said_of(columns: Sequence[object], errors: int | None, pipeline: Pipeline) -> list[str]:

@@ -84,10 +84,6 @@ class Remote:
         self._tell = tell
         self.store = ApiStore(api)
 
-    def page(self, path: str) -> str | None:
-        """As `AirflowApi.page`."""
-        return self.api.page(path)
-
     def reader(self, pipeline: Pipeline) -> SinkReader:
         """What reads the pipeline's table."""
         return reader_of(pipeline.sink.kind)
