@@ -23,7 +23,7 @@ import tidegate.spark.examination
 import tidegate.spark.session
 from tests.dags.ports import Run, use_ports
 from tidegate.airflow.dags import doctor_dag
-from tidegate.airflow.operators import doctor
+from tidegate.airflow.operators import doctor, spark
 from tidegate.airflow.operators.doctor import DoctorLoadOperator, DoctorOperator, longest_gap_s, packages_found
 from tidegate.core.audit.findings import CHECKS, DEPLOYED, FINDINGS, Finding, sound
 from tidegate.core.config.pipeline import LagSchedule, Pipeline, Quarantine, Sink, Source, Spark
@@ -193,10 +193,11 @@ class World:
         self.sessions = 0
         self.session = SimpleNamespace(sql=self.dropped.append)
         self.server: Any = [sound("spark", "c")]
-        self.connection = SimpleNamespace(conn_type="spark_connect", conn_id="c")
+        self.connection = SimpleNamespace(conn_type="spark_connect", conn_id="c", extra_dejson={})
         runner = FakeRunner(self.reader)
         use_ports(monkeypatch, store=MemoryStore(), sink=self.reader, brokers=self.brokers, runner=runner)
-        monkeypatch.setattr(doctor, "get_connection", lambda *_, **__: self.connection)
+        monkeypatch.setattr(spark, "get_connection", lambda *_, **__: self.connection)
+        monkeypatch.setattr(spark, "SubmitRunner", lambda *_, **__: runner)
         monkeypatch.setattr(doctor, "reader_of", lambda _: self.reader)
         monkeypatch.setattr(doctor, "brokers_of", lambda *_, **__: self.brokers)
         monkeypatch.setattr(tidegate.spark.session, "connect", self._connect)
@@ -268,7 +269,7 @@ def test_no_load_is_tried_where_spark_is_broken(run: Examined, world: World, mon
     assert run.finds(load_of()) == {"spark-connection": "sound", "spark": "broken"}
     world.connection.conn_type = "http"
     assert run.finds(load_of()) == {"spark-connection": "broken"}
-    monkeypatch.setattr(doctor, "get_connection", mock.Mock(side_effect=ConfigError("no connection c", fix="Add it")))
+    monkeypatch.setattr(spark, "get_connection", mock.Mock(side_effect=ConfigError("no connection c", fix="Add it")))
     assert run.finds(load_of()) == {"spark-connection": "broken"}
     assert world.reader.found == []
 

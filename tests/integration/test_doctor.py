@@ -270,7 +270,7 @@ FAULTS: dict[str, tuple[Fault, dict[str, str]]] = {
     ),
     "connection of another type": (
         lambda site: site.connect(SPARK, conn_type="http"),
-        {"spark-connection": "it is of type http. Use a connection of one of the types spark_connect, spark"},
+        {"spark-connection": f"connection {SPARK} is of type http. Use a connection of one of the types spark_connect, spark"},
     ),
     "wheel without pages": (
         lambda site: site.patch.setattr(TidegatePlugin, "react_apps", []),

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, get_args
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from tidegate.airflow.connections import brokers_of, get_connection, kafka_settings
+from tidegate.airflow.connections import brokers_of, kafka_settings
 from tidegate.airflow.operators.load import LoadOperator
-from tidegate.airflow.operators.spark import TYPES
 from tidegate.airflow.store import answering, shadowed
 from tidegate.core.audit.findings import (
     DEPLOYED,
@@ -142,14 +141,8 @@ class DoctorLoadOperator(LoadOperator):
     _is_warm = False
 
     def _connection(self) -> Iterator[Finding]:
-        named = self.pipeline.spark.connection
-        connection = get_connection(named, expected="spark_connect (a warm server) or spark (spark-submit)")
-        self._is_warm = connection.conn_type == "spark_connect"
-        if connection.conn_type in TYPES:
-            yield sound("spark-connection", named)
-        else:
-            says, fix = f"it is of type {connection.conn_type}", f"Use a connection of one of the types {', '.join(TYPES)}"
-            yield broken("spark-connection", named, says, fix)
+        self._is_warm = self.spark_connection().conn_type == "spark_connect"
+        yield sound("spark-connection", self.pipeline.spark.connection)
 
     def _server(self) -> Iterator[Finding]:
         from tidegate.spark.errors import translated  # noqa: PLC0415 - parsing the DAG needs no Spark

@@ -56,30 +56,33 @@ class SparkTask(Patient, SparkSubmitOperator):
         """
         if self._stopped:
             raise AirflowException("the task was stopped before this job")
-        connection = get_connection(
-            self.pipeline.spark.connection, expected="spark_connect (a warm server) or spark (spark-submit)"
-        )
-        runner = self._runner = self._runner_of(connection, context, patience)
+        runner = self._runner = self._runner_of(self.spark_connection(), context, patience)
         return patience.through(lambda: call(runner), waits_for=lambda error: self._waits_for(error, runner))
+
+    def spark_connection(self) -> Connection:
+        """The connection that loads go through. Raises ConfigError: there is none, or it is of another type than `TYPES`."""
+        named = self.pipeline.spark.connection
+        connection = get_connection(named, expected="spark_connect (a warm server) or spark (spark-submit)")
+        if connection.conn_type not in TYPES:
+            raise ConfigError(
+                f"connection {named} is of type {connection.conn_type}",
+                fix=f"Use a connection of one of the types {', '.join(TYPES)}",
+                connection=named,
+            )
+        return connection
 
     def _runner_of(self, connection: Connection, context: Context, patience: Patience) -> JobRunner:
         if connection.conn_type == "spark_connect":
             if self.pipeline.spark.max_executors is not None:
                 self.log.warning("spark.max_executors has no effect: the Spark Connect server has its own executors")
             return ConnectRunner(self._connect_url, spark_jobs=self.spark_jobs, patience=patience, log=self.log)
-        if connection.conn_type == "spark":
-            return SubmitRunner(
-                lambda arguments, files: self._submit(context, arguments, files),
-                self._kill,
-                elsewhere=extra_of(connection).get("deploy-mode") == "cluster",
-                sink=reader_of(self.pipeline.sink.kind),
-                patience=patience,
-                log=self.log,
-            )
-        raise ConfigError(
-            f"connection {connection.conn_id} is of type {connection.conn_type}",
-            fix=f"Use a connection of one of the types {', '.join(TYPES)}",
-            connection=connection.conn_id,
+        return SubmitRunner(
+            lambda arguments, files: self._submit(context, arguments, files),
+            self._kill,
+            elsewhere=extra_of(connection).get("deploy-mode") == "cluster",
+            sink=reader_of(self.pipeline.sink.kind),
+            patience=patience,
+            log=self.log,
         )
 
     def _waits_for(self, error: TidegateError, runner: JobRunner) -> bool:
