@@ -268,6 +268,19 @@ def test_a_load_adds_again_what_was_swept_where_no_other_is_on_top_of_it(
     assert sorted([*held.rows, *held.rejected]) == [*range(10)]
 
 
+def overtake(load: Load, job: LoadJob) -> None:
+    """Try a load twice: the second try is done between the first one's commits, whose process is gone once both have landed."""
+    with ExitStack() as until_end:
+
+        def next_try() -> None:
+            load(job)
+            until_end.enter_context(at("after-write", raising(Killed)))
+
+        until_end.enter_context(at("between-commits", next_try))
+        until_end.enter_context(pytest.raises(Killed))
+        load(job)
+
+
 @pytest.mark.parametrize("on_top", [False, True])
 def test_a_load_whose_records_another_attempt_swept_has_them_again_where_its_process_is_gone(
     load: Load, job: Job, held: Records, *, on_top: bool
@@ -275,15 +288,7 @@ def test_a_load_whose_records_another_attempt_swept_has_them_again_where_its_pro
     """Also where another load is on top of a part of it, which the load, done again, would replace."""
     load(job(0, 10, transform="shop:new"))
     mine = changed(job(0, 10, seq=1, transform="shop:old"), replay="twice")
-    with ExitStack() as until_end:
-
-        def other() -> None:
-            load(mine)
-            until_end.enter_context(at("after-write", raising(Killed)))
-
-        until_end.enter_context(at("between-commits", other))
-        until_end.enter_context(pytest.raises(Killed))
-        load(mine)
+    overtake(load, mine)
     if on_top:
         load(changed(job(3, 6, seq=2, transform="shop:new"), replay="other"))
     assert load(mine).landed_before == on_top
@@ -298,15 +303,7 @@ def test_no_record_is_lost_by_a_commit_that_lands_once_the_next_try_is_done(
     """Its process is gone, as where Spark goes on without it: what the other try has set aside counts instead."""
     load(job(0, 10, transform="shop:new"))
     mine = changed(job(0, 10, seq=1, transform="shop:old"), replay="late")
-    with ExitStack() as until_end:
-
-        def next_try() -> None:
-            load(mine)
-            until_end.enter_context(at("after-write", raising(Killed)))
-
-        until_end.enter_context(at("between-commits", next_try))
-        until_end.enter_context(pytest.raises(Killed))
-        load(mine)
+    overtake(load, mine)
     reader = reader_of(sink.kind)
     found = judge_quarantine(reader.rejections(held.aside), reader.receipts(table, "orders"))
     assert ({one.offset for one in found.rejected}, found.left) == (FOURS, 0)
