@@ -9,8 +9,15 @@ import pytest
 
 from tests.records import cursor_of
 from tidegate.core.config.pipeline import Limits
-from tidegate.core.model import errors
-from tidegate.core.model.errors import PartitionsDeleted, PartitionsLeftOut, RequestError, TopicRecreated
+from tidegate.core.model.errors import (
+    ConfigError,
+    OffsetsExpired,
+    PartitionsDeleted,
+    PartitionsLeftOut,
+    RequestError,
+    TidegateError,
+    TopicRecreated,
+)
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import Watermarks
 from tidegate.core.planning.plan import Beginning, Plan, RangePolicy, plan_next
@@ -21,7 +28,7 @@ FIRST = cursor_of("p")
 LOSS = Accepted(seq=2, loss=(OffsetRange("t", 0, 4, 6),))
 RECREATED = Accepted(seq=2, recreated={"t": "new"})
 LEFT = {"left_out": frozenset({P1})}
-NONSENSE = ({"max_bytes": 0}, *({"max_records": n} for n in (0, True, 1.5)))
+NONSENSE = ({"start": "now"}, {"on_deleted": "skip"}, {"max_bytes": 0}, *({"max_records": n} for n in (0, True, 1.5)))
 
 
 def at(*offsets: int, topic_id: str = "id", **changes: Any) -> Cursor:
@@ -107,15 +114,15 @@ def test_a_plan_says_what_is_read_and_why(cursor: Cursor, log: str, policy: dict
         (at(1, 1), "0-9", {}, PartitionsDeleted, "t-1"),
         (at(*[1] * 30), "0-9", {}, PartitionsDeleted, "and 19 more"),
         (at(5, 7), "0-9", LEFT, PartitionsLeftOut, "no longer reads t-1.*on_deleted: retire"),
-        (at(4, 3), "7-9 0-9", {"accepted": LOSS}, errors.OffsetsExpired, r"t-0 \[4, 7\)"),
-        (at(4, 3), "6-9 5-9", {"accepted": LOSS}, errors.OffsetsExpired, "accept loss p"),
+        (at(4, 3), "7-9 0-9", {"accepted": LOSS}, OffsetsExpired, r"t-0 \[4, 7\)"),
+        (at(4, 3), "6-9 5-9", {"accepted": LOSS}, OffsetsExpired, "accept loss p"),
         (at(0, topic_id="old"), "0-5", {"accepted": RECREATED, "topic_id": "newer"}, TopicRecreated, "accept recreated p t"),
         (FIRST, "5-4", {}, RequestError, "cannot hold"),
-        *[(FIRST, "0-9", nonsense, RequestError, ".") for nonsense in NONSENSE],
+        *[(FIRST, "0-9", nonsense, (ConfigError, RequestError), ".") for nonsense in NONSENSE],
     ],
 )
 def test_what_cannot_be_planned_is_refused(
-    cursor: Cursor, log: str, policy: dict[str, Any], error: type[errors.TidegateError], words: str
+    cursor: Cursor, log: str, policy: dict[str, Any], error: type[TidegateError], words: str
 ) -> None:
     with pytest.raises(error, match=words) as caught:
         plan(cursor, log, **policy)

@@ -13,6 +13,7 @@ from typing import Literal
 from tidegate.core.config.pipeline import Limits
 from tidegate.core.model.counts import check_limits
 from tidegate.core.model.errors import (
+    ConfigError,
     CursorBeyondLog,
     OffsetsExpired,
     PartitionsDeleted,
@@ -46,6 +47,10 @@ class Beginning:
     reason: Literal["timestamp", "offsets", "group"] = "offsets"
     of: frozenset[TopicPartition] = frozenset()
 
+    def __post_init__(self) -> None:
+        if isinstance(self.at, str) and self.at not in ("earliest", "latest"):
+            raise ConfigError(f'a start is "earliest", "latest" or offsets, not {self.at!r}')
+
 
 @dataclass(frozen=True, kw_only=True)
 class RangePolicy:
@@ -70,6 +75,8 @@ class RangePolicy:
     unread: tuple[OffsetRange, ...] = ()
 
     def __post_init__(self) -> None:
+        if self.on_deleted not in ("stop", "retire"):
+            raise ConfigError(f'on_deleted is "stop" or "retire", not {self.on_deleted!r}')
         whole = ("max_rate_per_partition", "max_bytes", "max_records", "min_records")
         check_limits({"bound": self.bound, **{name: getattr(self.limits, name) for name in whole}})
 
