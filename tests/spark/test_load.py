@@ -353,7 +353,9 @@ def test_a_batch_without_records_has_seen_none(stamped: Load, job: Job) -> None:
 def test_a_load_that_is_not_asked_looks_at_no_timestamp(stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     """It costs nothing where the pipeline announces nothing."""
     monkeypatch.setattr(tidegate.spark.load, "_timestamps", None)
-    assert stamped(job(0, 5)).observed.times is None
+    observed = stamped(job(0, 5)).observed
+    assert observed.times is None
+    assert "times" not in observed.to_json()
 
 
 def test_a_lost_account_is_made_again(stamped: Load, job: Job, monkeypatch: pytest.MonkeyPatch) -> None:

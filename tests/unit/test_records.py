@@ -202,6 +202,12 @@ def test_seen_offsets_lie_in_their_ranges_or_are_told(bounds: dict[TopicPartitio
     assert Observed(1, 1).outside(RANGES) == []
 
 
+def test_what_an_older_version_has_observed_is_read_without_what_it_did_not_know() -> None:
+    """As in a run that began before an upgrade, whose next task is of the newer version."""
+    assert Observed.from_json({"records": 3, "rows": 2}) == Observed(3, 2)
+    assert "times" not in Observed(3, 2).to_json()
+
+
 def test_what_a_load_observed_is_told_only_where_it_is_known() -> None:
     """A mean size, where records were read; a cold start, in the first two minutes of its Spark."""
     sizes = [Observed(records, records, size).record_bytes for records, size in ((4, 100), (0, 0), (None, None))]

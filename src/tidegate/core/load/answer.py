@@ -46,7 +46,7 @@ def brief(result: LoadResult) -> dict[str, Any]:
     return {
         **whole,
         "receipt": {**receipt, "offsets": total_count(load.ranges), "digest": _digest(load.ranges, load.topic_ids)},
-        "observed": {**whole["observed"], "first_last": None},
+        "observed": {name: value for name, value in whole["observed"].items() if name != "first_last"},
     }
 
 

@@ -10,7 +10,7 @@ from tidegate.core.config.layout import Layout
 from tidegate.core.config.pipeline import Contract, Maintenance, Pipeline, Quarantine, Split, Step
 from tidegate.core.config.sinks import ICEBERG
 from tidegate.core.model.errors import RequestError
-from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, held, nested, optional
+from tidegate.core.model.fields import MAPPING, OFFSETS, TUPLE, Record, form, held, nested, optional
 from tidegate.core.model.hours import Span
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.model.watermarks import ISOLATION_LEVELS
@@ -141,7 +141,7 @@ class LoadResult(Record):
     UNREADABLE = ("a load's answer cannot be read", "Clear the run's load task and the tasks after it")
 
     receipt: Receipt = field(metadata=nested(Receipt))
-    observed: Observed = field(metadata=nested(Observed))
+    observed: Observed = field(metadata=form(Observed.to_json, Observed.from_json))
     seconds: Mapping[str, float] = field(metadata=MAPPING)
     _: KW_ONLY
     landed_before: bool = False

@@ -302,7 +302,7 @@ BOUNDS = form(
 
 
 @dataclass(frozen=True, slots=True)
-class Observed(Record):
+class Observed:
     """What one load saw. Offsets are positions, not a row count: a log with transactions or compaction holds fewer records.
 
     `records` were read from Kafka, and `bytes` is the length of their keys and values together; `rows` were committed. Each is
@@ -316,8 +316,6 @@ class Observed(Record):
     `errors` are the rows whose `_error` says what is wrong with their record; None also where the rows have no such column.
     `times` are the timestamps of the records, where the pipeline announces hours.
     """
-
-    UNREADABLE = ("what a load has observed cannot be read", "Clear the run's load task and the tasks after it")
 
     records: int | None
     rows: int | None
@@ -344,3 +342,16 @@ class Observed(Record):
             elif first < r.from_offset or last >= r.until_offset:
                 faults.append(f"{r} holds offsets {first} to {last}")
         return faults
+
+    def to_json(self) -> dict[str, Any]:
+        """JSON-ready. `times` are left out where nobody has asked for them."""
+        written = fields_to_json(self)
+        return written if self.times is not None else {name: value for name, value in written.items() if name != "times"}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> Observed:
+        """The inverse of `to_json`; all but records and rows may be missing, as what an older version has written.
+
+        Raises RequestError, KeyError, ValueError, TypeError, AttributeError: the value has another shape.
+        """
+        return fields_from_json(Observed, {**dict.fromkeys(("bytes", "first_last", "repeats", "errors", "times")), **value})
