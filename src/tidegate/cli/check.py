@@ -267,12 +267,14 @@ def tell_airflow(api: AirflowApi, pipeline: Pipeline, project: Path) -> None:
 
 def _print_check(check: Checked) -> None:
     if not check.valid:
-        out.print(f"[red]broken[/] {check.name}", markup=True)
+        out.print("broken", style="red", end=" ")
+        out.print(check.name)
         out.print("\n".join(check.faults))
-    elif isinstance(check.stated, Pipeline):
-        out.print(f"[green]valid[/]  {check.name}: {check.stated.source} -> {check.stated.sink.table}", markup=True)
     elif check.stated is not None:
-        out.print(f"[green]valid[/]  {check.name}: {check.stated.way}", markup=True)
+        of = check.stated
+        way = f"{of.source} -> {of.sink.table}" if isinstance(of, Pipeline) else of.way
+        out.print("valid", style="green", end="  ")
+        out.print(f"{check.name}: {way}")
     for warning in check.warnings:
         out.print(warning, style="yellow")
 
