@@ -186,6 +186,7 @@ def test_check_tells_all_faults_of_all_files_at_once(project: Path) -> None:
         "endless": (f"transform: rows:f\nretry_delay_s: .inf\ntags: ['{'x' * 200}']", 2),
         "twice": ("transform: rows:f\ntransform: rows:f", 1),
         "idle": ("transform: rows:f\ncatch_up: true", 0),
+        "odd[bold]": ("transform: rows:f", 1),
     }
     for name, (text, _) in stated.items():
         add(project, name, text)
@@ -196,6 +197,7 @@ def test_check_tells_all_faults_of_all_files_at_once(project: Path) -> None:
     printed = checked(project, 1)
     assert "pipelines/idle.yaml: catch_up: has no effect without a bound" in printed.replace("\n", " ")
     assert all(fault in printed for found in faults.values() for fault in found)
+    assert {"broken odd[bold]", "valid  good: a -> lake.a.good"} <= {*printed.splitlines()}
 
 
 def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
