@@ -65,7 +65,7 @@ def registered(group: str) -> Mapping[str, EntryPoint]:
 
 
 def loaded(group: str, name: str) -> Any:
-    """What is registered under a name. Raises ConfigError: as `registered`; nothing is, or it cannot be imported."""
+    """What is registered under a name. Raises ConfigError: as `registered`; nothing has that name, or it cannot be imported."""
     entry = registered(group).get(name)
     if entry is None:
         raise ConfigError(f"no package registers {name} as {group}", fix="Install the package that does")

@@ -110,7 +110,10 @@ class AirflowApi(RestClient):
         poll_s: float = 0.2,
         progress: Callable[[dict[str, Any]], object] = dict,
     ) -> dict[str, Any]:
-        """The run, once it succeeded or failed; `progress` hears of each look. Raises PlatformError: it did neither in time."""
+        """The run, once it succeeded or failed; `progress` is called with what each look at it finds.
+
+        Raises PlatformError: it did neither in time.
+        """
         run: dict[str, Any] = {}
 
         def is_finished() -> bool:

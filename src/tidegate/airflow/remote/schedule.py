@@ -89,7 +89,10 @@ class Remote:
         return reader_of(pipeline.sink.kind)
 
     def kafka(self, pipeline: Pipeline) -> dict[str, str]:
-        """The planning client's settings of the pipeline's Kafka connection. Raises ConfigError: none, or hidden secrets."""
+        """The planning client's settings of the pipeline's Kafka connection.
+
+        Raises ConfigError: there is no such connection, or its secrets are hidden.
+        """
         connection = pipeline.source.connection
         return planning_client(
             self._extra(connection), connection=connection, client_id=f"tidegate-{pipeline.name}-cli"
