@@ -45,6 +45,7 @@ def page(browser: Browser, platform: Platform) -> Iterator[Page]:
             "console", lambda said: wrong.append(said.text) if said.type == "error" and NETWORK not in said.text else None
         )
         yield opened
+        opened.unroute_all(behavior="wait")  # a page that asks every few seconds may be in the middle of a handler
         assert wrong == []
 
 
