@@ -144,6 +144,20 @@ def test_of_two_loads_of_one_batch_at_once_the_second_finds_the_first(
     assert ids(sink, table) == list(range(10))
 
 
+def test_of_two_attempts_at_one_replay_the_second_finds_the_first(
+    sink: SinkUnderTest, load: Load, job: Job, table: str, between: Callable[..., Iterator[int]]
+) -> None:
+    """As of two loads of a batch: what it looked at is gone, and it writes nothing."""
+    load(job(0, 10))
+    replay = changed(job(0, 10), replay="again")
+    first: list[LoadResult] = []
+    between(lambda: first.append(load(replay)))
+    late = load(replay)
+    assert late.landed_before
+    assert late.receipt == first[0].receipt
+    assert operations(table) == ["append", "overwrite"]
+
+
 def test_a_zombie_with_other_code_replaces_what_its_successor_appended(
     sink: SinkUnderTest, load: Load, job: Job, table: str, between: Callable[..., Iterator[int]]
 ) -> None:

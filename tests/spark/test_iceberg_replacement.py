@@ -28,7 +28,7 @@ from tidegate.spark.errors import translate
 
 SCHEMA = "id INT, _kafka_topic STRING, _kafka_partition INT, _kafka_offset LONG"
 Origin = tuple[str, int, int | None]
-Put = Callable[..., Cut | None]
+Put = Callable[..., Cut]
 OTHERS = (Layout(), Layout(partition_by=("bucket(2, id)",), sort_by=("_kafka_offset desc",)))
 """Layouts under which a law holds all the same."""
 
@@ -53,18 +53,24 @@ def put(spark: SparkSession, table: str, layout: Layout, reader: IcebergReader) 
     """`put(mark, *ranges)` replaces the ranges by a row an offset, its `id` the mark, and gives what was cut. One commit."""
     sink = IcebergTable(spark, table)
 
-    def write(mark: int, *ranges: OffsetRange, every: int = 1, rows: DataFrame | None = None) -> Cut | None:
+    def write(mark: int, *ranges: OffsetRange, every: int = 1, rows: DataFrame | None = None) -> Cut:
         made = [(mark, r.topic, r.partition, offset) for r in ranges for offset in range(r.from_offset, r.until_offset, every)]
         rows = rows or rows_of(spark, made, SCHEMA).coalesce(1)
         if not spark.catalog.tableExists(table):
             sink.create(rows.schema, ByOrigin(ranges), "p", layout)
         before = len(commits(table))
-        cut = find_cut(spark, table, ByOrigin(ranges))
+        cut = look(spark, table, *ranges)
         sink.overwrite(rows, ByOrigin(ranges), load_of(ranges), cut)
         assert len(commits(table)) == before + 1
         return cut
 
     return write
+
+
+def look(spark: SparkSession, table: str, *ranges: OffsetRange) -> Cut:
+    """What is to be replaced, as of now."""
+    head = found(table).current_snapshot()
+    return find_cut(spark, table, ByOrigin(ranges), head.snapshot_id if head else None)
 
 
 def commits(table: str) -> list[dict[str, str]]:
@@ -94,7 +100,7 @@ def marks(*parts: tuple[int, OffsetRange]) -> dict[Origin, list[int]]:
 def test_new_and_aligned_ranges_are_not_cut(table: str, put: Put) -> None:
     """An overwrite of the range does: after the end, before the beginning, between, and over whole files."""
     for mark, r in enumerate([at(20, 30), at(30, 40), at(0, 10), at(10, 20), at(20, 40), at(0, 40)]):
-        assert put(mark, r) is None
+        assert put(mark, r).boxes == ByOrigin([r]).boxes
     assert held(table) == marks((5, at(0, 40)))
 
 
@@ -105,7 +111,6 @@ def test_a_range_through_files_replaces_its_rows_and_no_other(table: str, put: P
     put(2, at(10, 20), at(10, 20, partition=1))
     ranges = [at(5, 15), at(3, 8, partition=1), at(9, 11, topic="visits"), at(0, 4, topic="new")]
     cut = put(3, *ranges)
-    assert cut is not None
     assert cut.kept == 10 + 5 + 9
     assert row_counts(commits(table)[-1]) == (10 + 5 + 2 + 4, cut.kept)
     before = [(1, at(0, 10)), (1, at(0, 10, partition=1)), (1, at(0, 10, topic="visits")), (1, at(0, 10, topic="a"))]
@@ -117,9 +122,9 @@ def test_a_range_through_files_replaces_its_rows_and_no_other(table: str, put: P
 def test_a_range_that_was_cut_once_is_aligned_from_then_on(table: str, put: Put) -> None:
     """What is kept from before and after it lies in files of its own."""
     put(1, at(0, 30))
-    assert put(2, at(10, 20)) is not None
-    assert put(3, at(10, 20)) is None
-    assert put(4, at(0, 10)) is None
+    assert put(2, at(10, 20)).kept == 20
+    assert put(3, at(10, 20)).kept == 0
+    assert put(4, at(0, 10)).kept == 0
     assert held(table) == marks((4, at(0, 10)), (3, at(10, 20)), (1, at(20, 30)))
 
 
@@ -157,7 +162,7 @@ def test_kept_rows_stay_as_they_were(spark: SparkSession, table: str, put: Put) 
     put(0, at(0, 8), rows=spark.createDataFrame([*rows, (9, "orders", 0, 6, *rows[0][4:])], schema).coalesce(1))
     kept = spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset")
     before = str(kept.collect())  # a NaN equals nothing
-    assert put(5, at(4, 12)) is not None
+    assert put(5, at(4, 12)).kept
     assert str(spark.table(table).where("_kafka_offset < 4").orderBy("_kafka_offset").collect()) == before
     assert [row["s"] for row in spark.table(table).where("_kafka_offset >= 4").collect()] == [None] * 8
 
@@ -170,7 +175,6 @@ def test_files_that_overlap_are_replaced_together(spark: SparkSession, table: st
         rows_of(spark, rows, SCHEMA).coalesce(1).writeTo(table).append()
     before = held(table)
     cut = put(9, at(2, 4))
-    assert cut is not None
     assert [box.span for box in cut.boxes] == [(0, 30)]
     assert held(table) == {**before, **marks((9, at(2, 4)))}
 
@@ -196,7 +200,6 @@ def test_rows_that_somebody_deleted_stay_deleted(spark: SparkSession, table: str
     spark.sql(f"ALTER TABLE {table} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     delete(spark, table, 2, 7)
     cut = put(2, at(5, 15))
-    assert cut is not None
     assert cut.kept == 4
     assert held(table) == {**marks((1, at(0, 2)), (1, at(3, 5)), (2, at(5, 15)))}
 
@@ -228,7 +231,6 @@ def test_tables_of_others_are_replaced_right(
         nobody = (1, "orders", 0, None)
         rows_of(spark, [*rows, nobody], SCHEMA).coalesce(1).writeTo(table).append()
         cut = put(2, at(5, 10))
-        assert cut is not None
         assert cut.kept == kept
         nobodys: dict[Origin, list[int]] = {("orders", 0, None): [1]}
         expected = marks((1, at(0, 20)), (1, at(0, 20, partition=1)), (2, at(5, 10)))
@@ -248,7 +250,7 @@ def test_kept_rows_have_the_columns_of_today(spark: SparkSession, table: str, pu
     spark.sql(f"ALTER TABLE {table} RENAME COLUMN note TO remark")
     spark.sql(f"ALTER TABLE {table} DROP COLUMN gone")
     new = [(2, "orders", 0, offset, 1.5) for offset in range(5, 10)]
-    assert put(2, at(5, 10), rows=rows_of(spark, new, f"{SCHEMA}, extra DOUBLE")) is not None
+    assert put(2, at(5, 10), rows=rows_of(spark, new, f"{SCHEMA}, extra DOUBLE")).kept
     found = spark.table(table).orderBy("_kafka_offset").select("id", "remark", "extra").collect()
     assert [tuple(row) for row in found] == [(1, "old", None)] * 5 + [(2, None, 1.5)] * 5
 
@@ -261,22 +263,21 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
     put(1, at(5, 10))
     replay = at(3, 8)
 
-    def replace(cut: Cut | None) -> None:
+    def replace(cut: Cut) -> None:
         rows = rows_of(spark, [(9, "orders", 0, offset) for offset in range(3, 8)], SCHEMA)
         sink.overwrite(rows, ByOrigin([replay]), load_of([replay]), cut)
 
     appended = rows_of(spark, [(2, "orders", 0, 4)], SCHEMA)
     acts: list[Callable[[], object]] = [partial(delete, spark, table, 9), partial(compact_all, spark, table)]
     for others in (appended.writeTo(table).append, *acts):
-        cut = find_cut(spark, table, ByOrigin([replay]))
-        assert cut is not None
+        cut = look(spark, table, replay)
         others()
         before = held(table)
         with pytest.raises(Exception) as caught:  # noqa: PT011 - what it means is asked below
             replace(cut)
         assert isinstance(translate(caught.value), SinkConflict)
         assert held(table) == before
-    cut = find_cut(spark, table, ByOrigin([replay]))
+    cut = look(spark, table, replay)
     put(3, at(10, 20), at(0, 5, partition=1))
     replace(cut)
     new = marks((3, at(10, 20)), (3, at(0, 5, partition=1)))
@@ -284,11 +285,17 @@ def test_an_outdated_look_is_refused(spark: SparkSession, table: str, put: Put) 
 
 
 @pytest.mark.parametrize("layout", OTHERS, ids=["plain", "laid out"])
-def test_an_overwrite_of_a_range_that_others_cut_meanwhile_is_refused(spark: SparkSession, table: str, put: Put) -> None:
-    """The look found nothing in the way, the commit does: that is a conflict too."""
-    put(1, at(0, 10))
+@pytest.mark.parametrize("others", [at(5, 15), at(10, 20), at(10, 11)], ids=["cut", "the same", "a part"])
+def test_an_overwrite_of_a_range_that_others_write_meanwhile_is_refused(
+    spark: SparkSession, table: str, put: Put, others: OffsetRange
+) -> None:
+    """Also where it goes through no file: the later of two replays has looked at the rows of the earlier one."""
+    put(1, at(0, 20))
+    put(1, at(10, 20))
     rows = rows_of(spark, [(9, "orders", 0, offset) for offset in range(10, 20)], SCHEMA)
-    put(2, at(5, 15))
+    cut = look(spark, table, at(10, 20))
+    assert cut.kept == 0
+    put(2, others)
     with pytest.raises(Exception) as caught:  # noqa: PT011 - what it means is asked below
-        IcebergTable(spark, table).overwrite(rows, ByOrigin([at(10, 20)]), load_of([at(10, 20)]), None)
+        IcebergTable(spark, table).overwrite(rows, ByOrigin([at(10, 20)]), load_of([at(10, 20)]), cut)
     assert isinstance(translate(caught.value), SinkConflict)

@@ -55,8 +55,8 @@ def test_a_load_that_meets_others_each_time_gives_up_without_writing(
     spark: SparkSession, sink: SinkUnderTest, load: Load, job: Job, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A look that is always outdated: a named error, retryable, and the table as it was."""
-    load(job(0, 10))
-    stale = find_cut(spark, table, ByOrigin([OffsetRange("orders", 0, 5, 15)]))
+    head = load(job(0, 10)).receipt.snapshot
+    stale = find_cut(spark, table, ByOrigin([OffsetRange("orders", 0, 5, 15)]), head)
     load(job(0, 10, redo=True, transform="shapes:odd"))
     commits = sink.commits(table)
     monkeypatch.setattr("tidegate.sinks.iceberg.table.find_cut", lambda *_: stale)

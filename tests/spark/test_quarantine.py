@@ -285,15 +285,18 @@ def overtake(load: Load, job: LoadJob) -> None:
 def test_a_load_whose_records_another_attempt_swept_has_them_again_where_its_process_is_gone(
     load: Load, job: Job, held: Records, *, on_top: bool
 ) -> None:
-    """Also where another load is on top of a part of it, which the load, done again, would replace."""
-    load(job(0, 10, transform="shop:new"))
-    mine = changed(job(0, 10, seq=1, transform="shop:old"), replay="twice")
+    """Also where another load is on top of a part of it, which the load, done again, would replace.
+
+    All its records are rejected: of two attempts that write rows, the second commit is refused.
+    """
+    load(job(10, 20, transform="shop:new"))
+    mine = changed(job(0, 10, seq=1, transform="shop:strict"), replay="twice")
     overtake(load, mine)
     if on_top:
         load(changed(job(3, 6, seq=2, transform="shop:new"), replay="other"))
     assert load(mine).landed_before == on_top
-    assert {*held.rejected} == ({0, 8} if on_top else FOURS)
-    assert sorted([*held.rows, *held.rejected]) == [*range(10)]
+    assert {*held.rows} & {*range(10)} == ({3, 4, 5} if on_top else set())
+    assert sorted([*held.rows, *held.rejected]) == [*range(20)]
 
 
 @either_sink
@@ -301,13 +304,13 @@ def test_no_record_is_lost_by_a_commit_that_lands_once_the_next_try_is_done(
     sink: SinkUnderTest, load: Load, job: Job, table: str, held: Records
 ) -> None:
     """Its process is gone, as where Spark goes on without it: what the other try has set aside counts instead."""
-    load(job(0, 10, transform="shop:new"))
-    mine = changed(job(0, 10, seq=1, transform="shop:old"), replay="late")
+    load(job(10, 20, transform="shop:new"))
+    mine = changed(job(0, 10, seq=1, transform="shop:strict"), replay="late")
     overtake(load, mine)
     reader = reader_of(sink.kind)
     found = judge_quarantine(reader.rejections(held.aside), reader.receipts(table, "orders"))
-    assert ({one.offset for one in found.rejected}, found.left) == (FOURS, 0)
-    assert sorted([*held.rows, *held.rejected]) == [*range(10)]
+    assert ({one.offset for one in found.rejected}, found.left) == ({*range(10)}, 0)
+    assert sorted([*held.rows, *held.rejected]) == [*range(20)]
 
 
 def test_what_a_dropped_quarantine_held_is_looked_for_again_or_named(
@@ -318,10 +321,11 @@ def test_what_a_dropped_quarantine_held_is_looked_for_again_or_named(
     load(job(0, 10, transform="shop:by_clock"))
     spark.sql(f"DROP TABLE {held.aside}")
     load(job(8, 10, seq=1, transform="shop:old"))
-    (spark_jobs / "clock").write_text("5")
-    with pytest.raises(ReceiptMismatch, match="are not rejected again") as refused:
-        load(job(0, 10, transform="shop:by_clock"))
-    assert refused.value.fix.endswith("Run `tidegate replay orders --from orders:0:0 --until orders:0:8`")
+    for other in ("5", "99"):  # another record, none
+        (spark_jobs / "clock").write_text(other)
+        with pytest.raises(ReceiptMismatch, match="are not rejected again") as refused:
+            load(job(0, 10, transform="shop:by_clock"))
+        assert refused.value.fix.endswith("Run `tidegate replay orders --from orders:0:0 --until orders:0:8`")
     (spark_jobs / "clock").write_text("4")
     assert load(job(0, 10, transform="shop:by_clock")).landed_before
     assert (held.rows, held.rejected) == ([0, 1, 2, 3, 5, 6, 7, 9], [4, 8])

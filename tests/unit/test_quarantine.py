@@ -177,6 +177,7 @@ def test_a_budget_is_a_share_of_the_offsets_that_records_held_before_do_not_use_
     [
         ({"quarantine": {}, "identity": "batch"}, "quarantine: rows of `identity: batch`"),
         ({"quarantine": {"table": "lake.a.b"}}, "quarantine.table: lake.a.b is a table of rows"),
+        ({"quarantine": {"table": "lake.a.B_commits"}}, "lake.a.B_commits is a table of rows or of commits"),
         ({"quarantine": {}, "replay": {"tables": ["lake.a.b_quarantine"]}}, "lake.a.b_quarantine is a table of rows"),
         ({"quarantine": {"budget": "1"}}, "quarantine.budget: expected a share"),
         ({"quarantine": {"budget": "101 %"}}, "quarantine.budget: expected a share"),

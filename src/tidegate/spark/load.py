@@ -225,16 +225,15 @@ class _Work:
             return None
         if self._rejected is None and self.marks:
             with phases("aside", "looking for records that the load rejects"):
-                # apart from the rows to write, whose records are counted: an observation belongs to one execution
-                self._rejected, self._attempt = self._look(), write.attempt
+                self._rejected, self._attempt = Rejected.of(self._rows_once_more(), self.marks), write.attempt
                 self._rejected.check(self._job, partial(sink.held_aside, job=self._job))
                 self._add(sink, self._rejected, write, self._job.load.ranges)
             reach("between-commits")
         return self._rejected.count if self._rejected else 0
 
-    def _look(self, within: tuple[OffsetRange, ...] | None = None) -> Rejected:
-        rows = self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
-        return Rejected.of(rows if within is None else rows.where(inside(within)), self.marks)
+    def _rows_once_more(self) -> DataFrame:
+        # apart from the rows to write, whose records are counted: an observation belongs to one execution
+        return self._identity.marked(self._made_of(_records(self._spark, self._job, self._job.load.ranges)))
 
     def _add(self, sink: SinkWriter, rejected: Rejected, write: Write, ranges: tuple[OffsetRange, ...]) -> None:
         if rejected.count:
@@ -249,7 +248,7 @@ class _Work:
         False where they are lost with the process that rejected them, and the load has to be done again. Where other loads are
         on top of it, which that would replace, what is left of it is looked at again.
 
-        Raises ReceiptMismatch: by that look, records of the table are rejected.
+        Raises ReceiptMismatch: by that look, records of the table are rejected, or fewer than were.
         """
         if self._job.quarantine is None:
             return True
@@ -263,10 +262,15 @@ class _Work:
         return missing != merged(receipt.load.ranges)
 
     def _look_again(self, sink: SinkWriter, receipt: Receipt, missing: tuple[OffsetRange, ...]) -> None:
-        found = self._look(missing) if self.marks else None
+        rows = self._rows_once_more().where(inside(missing))
+        found = Rejected.of(rows, self.marks) if self.marks else None
         origins = [] if found is None else found.origins.select(*ORIGIN_COLUMNS).collect()
         places = merged(OffsetRange(topic, partition, offset, offset + 1) for topic, partition, offset in origins)
-        if found is None or (places and sink.count_of(receipt, ByOrigin(places[:FEW_PLACES]), OFFSET)):
+        if (
+            found is None
+            or (places and sink.count_of(receipt, ByOrigin(places[:FEW_PLACES]), OFFSET))
+            or sink.count_of(receipt, ByOrigin(missing), OFFSET) != self.marks.kept(rows, found).count()
+        ):
             again = (replay_command(self._job.load.pipeline, part) for part in one_of_a_partition(missing))
             raise ReceiptMismatch(
                 f"records of {self._job.load.named} that were rejected are in no table any more, and are not rejected again",

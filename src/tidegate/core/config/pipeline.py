@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
 from tidegate.core.config.layout import Layout, PartitionField
-from tidegate.core.config.names import IDEMPOTENCY_KEY, MAINTAIN_DAG, QUARANTINE, REPLAY_DAG, matches
+from tidegate.core.config.names import COMMITS_TABLE, IDEMPOTENCY_KEY, MAINTAIN_DAG, QUARANTINE, REPLAY_DAG, matches
 from tidegate.core.config.schedules import DAY_S, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.config.values import StartOffsets
@@ -447,8 +447,9 @@ class Pipeline(Settings):
         if self.contract.rejects and (self.quarantine is None or "contract" not in self.quarantine.on):
             how = "add `quarantine: {}`" if self.quarantine is None else "add contract to quarantine.on"
             yield "contract", f"records that it rejects go to a quarantine; {how}"
-        if self.quarantine_table and self.writes(self.quarantine_table):
-            yield "quarantine.table", f"{self.quarantine_table} is a table of rows; choose another one"
+        aside = self.quarantine_table
+        if aside and (self.writes(aside) or aside.lower() == f"{self.sink.table}{COMMITS_TABLE}".lower()):
+            yield "quarantine.table", f"{aside} is a table of rows or of commits; choose another one"
         if self.maintenance is not None and self.maintenance.keep_orphans is not None and DATA_PATH in self.sink.properties:
             why = f"tables of replays have their files in {DATA_PATH} of sink.properties, too, where they look like orphans"
             yield "maintenance.keep_orphans", f"{why}; leave it out"

@@ -3,8 +3,8 @@
 Iceberg replaces data files as a whole. Where the range or the batch is new, or ends where files end, an overwrite of it is all
 there is to do. Where it goes through files (a replay that is not aligned to old batches, or after compaction merged files), the
 overwrite is widened to boxes that hold these files as a whole (`tidegate.sinks.boxes`), and writes their other rows again
-(docs/adr/0004-replacement.md). The commit is refused when anything in the boxes has changed since the table was looked at, so
-the rows to keep may be read from the table as it is, with the columns it has now.
+(docs/adr/0004-replacement.md). Each commit is refused when anything in its boxes has changed since the load's `lookup`: a load
+that was late replaces no newer rows, and the rows to keep may be read from the table as it is, with the columns it has now.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tidegate.sinks.identity import Identity, any_of
 class Cut:
     """The boxes to write anew, as of a snapshot, and how many of their rows are to be kept.
 
-    It holds as long as no commit after `snapshot` changes anything in the boxes. Without boxes it adds rows and replaces none,
-    and holds as long as no commit after `snapshot` adds a row to the table; None is the table before its first commit. `last`
-    says that the table holds no later row either.
+    It holds as long as no commit after `snapshot` changes anything in the boxes; None is the table before its first commit.
+    Without boxes it adds rows and replaces none, and holds as long as no commit adds a row to the table. `last` says that the
+    table holds no later row either.
     """
 
     snapshot: int | None
@@ -56,20 +56,17 @@ def find_free(spark: SparkSession, table: str, identity: Identity, lookup: Looku
     return None
 
 
-def find_cut(spark: SparkSession, table: str, identity: Identity) -> Cut | None:
-    """What of the table has to be written anew beside an identity; None where an overwrite of the identity is enough.
+def find_cut(spark: SparkSession, table: str, identity: Identity, snapshot: int | None) -> Cut:
+    """What of the table, as of a snapshot, has to be written anew to replace an identity: its own boxes, where no file is cut.
 
-    One round trip where it touches no file or whole files; about five, and a count of the kept rows, where it cuts.
+    One round trip where it touches no file or whole files; about four, and a count of the kept rows, where it cuts.
     """
     files = spark.table(f"{table}.data_files").where(_may_touch(identity)).select(*_bounds(identity))
-    if not cut_boxes(identity.boxes, map(_box, files.collect())):
-        return None
-    head = spark.table(f"{table}.refs").where("name = 'main'").select("snapshot_id").collect()
-    if not head:
-        return None
-    (snapshot,) = head[0]
-    boxes = _closed(spark, table, snapshot, identity)
-    return Cut(snapshot=snapshot, boxes=boxes, kept=_kept(spark, table, identity, boxes).count()) if boxes else None
+    if snapshot is not None and cut_boxes(identity.boxes, map(_box, files.collect())):
+        boxes = _closed(spark, table, snapshot, identity)
+        if boxes:
+            return Cut(snapshot=snapshot, boxes=boxes, kept=_kept(spark, table, identity, boxes).count())
+    return Cut(snapshot=snapshot, boxes=identity.boxes)
 
 
 def kept_rows(spark: SparkSession, table: str, identity: Identity, cut: Cut) -> DataFrame:

@@ -243,7 +243,7 @@ class IcebergTable:
                 if cut is None:
                     if not again:
                         log.warning(NOT_FREE, self.name)
-                    cut = find_cut(self.spark, self.name, identity)
+                    cut = find_cut(self.spark, self.name, identity, lookup.head)
             with phases("write", WRITING):
                 self.overwrite(rows(), identity, write, cut)
             with phases("receipt", "reading the receipt of the commit"):
@@ -259,31 +259,25 @@ class IcebergTable:
     def _has_snapshot(self, snapshot: int) -> bool:
         return not self.spark.table(f"{self.name}.snapshots").where(f"snapshot_id = {snapshot}").isEmpty()
 
-    def overwrite(self, rows: DataFrame, identity: Identity, write: Write, cut: Cut | None = None) -> None:
+    def overwrite(self, rows: DataFrame, identity: Identity, write: Write, cut: Cut) -> None:
         """Replace all rows of an identity with `rows`, which are all of it, in one commit that carries the load's receipt.
 
-        `cut` is what is written anew; see `replacement.Cut`. None: the identity, which goes through no data file.
-
-        Raises Exception: Spark's. `translate` makes it a `SinkConflict` where the data files are not, or no longer, as `cut`
-        has them; nothing is written then.
+        Raises Exception: Spark's. `translate` makes it a `SinkConflict` where the table is not, or no longer, as `cut` has it;
+        nothing is written then.
         """
-        properties, condition = {**write.to_properties(), OWNED: "true"}, identity.inside()
-        if cut is not None and cut.last:
+        properties = {**write.to_properties(), OWNED: "true"}
+        if cut.last:
             properties[LAST] = "true"
-        if cut is not None:
-            # Iceberg calls a commit an append only where its condition is the literal false.
-            condition = in_boxes(identity, cut.boxes)
-        if cut is not None and cut.boxes:
+        if cut.kept:
             properties[KEPT] = str(cut.kept)
             rows = kept_rows(self.spark, self.name, identity, cut).unionByName(rows, allowMissingColumns=True)
-        writer = rows.writeTo(self.name)
+        writer = rows.writeTo(self.name).option("isolation-level", "serializable")
+        if cut.snapshot is not None:
+            writer = writer.option("validate-from-snapshot-id", str(cut.snapshot))
         for key, value in properties.items():
             writer = writer.option(f"snapshot-property.{key}", value)
-        if cut is not None:
-            writer = writer.option("isolation-level", "serializable")
-            if cut.snapshot is not None:
-                writer = writer.option("validate-from-snapshot-id", str(cut.snapshot))
-        writer.overwrite(condition)
+        # Iceberg calls a commit an append only where its condition is the literal false, as of no boxes.
+        writer.overwrite(in_boxes(identity, cut.boxes))
 
     def receipt_of_attempt(self, write: Write) -> Receipt:
         """The receipt of exactly this write. One round trip. Raises ReceiptMissing: no commit carries it."""
