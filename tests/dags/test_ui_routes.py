@@ -664,7 +664,7 @@ def test_a_pipeline_that_has_saved_something_stays_in_the_list_without_its_file(
     try:
         orders = overviews()["orders"]
         assert (orders["trouble"], orders["command"]) == ("file", "docker compose exec x tidegate check")
-        assert "`tidegate remove orders`" in orders["says"]
+        assert "`docker compose exec x tidegate remove orders`" in orders["says"]
         row = ask("api/dags/orders/map").json()["row"]
         assert (row["file_error"], row["command"]) == (orders["file_error"], orders["command"])
     finally:

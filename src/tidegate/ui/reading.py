@@ -6,6 +6,7 @@ for them. What does not answer is left out of a view and named in its `error`: t
 
 from __future__ import annotations
 
+import json
 import os
 import shlex
 from collections.abc import Callable, Iterable, Mapping
@@ -80,6 +81,11 @@ def shown(error: TidegateError | None) -> str | None:
 def typed(command: str | None) -> str | None:
     """A command as whoever looks at a page types it."""
     return None if command is None else f"{os.environ.get(TYPED, '')} {command}".lstrip()
+
+
+def all_typed(answer: bytes) -> bytes:
+    """JSON in whose sentences each command of `tidegate` between backticks is as whoever looks at a page types it."""
+    return answer.replace(b"`tidegate ", json.dumps(f"`{typed('tidegate ')}")[1:-1].encode())
 
 
 class Frame(NamedTuple):

@@ -9,6 +9,7 @@ path, and lists are made of what the user may see. Anonymous users are answered 
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -24,13 +25,13 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from airflow.configuration import conf
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.responses import FileResponse, JSONResponse, Response
+from fastapi.responses import FileResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
 from tidegate.ui.database import KnownDag, file_errors, receiver_slots, slots
-from tidegate.ui.reading import Frame, PageSource
+from tidegate.ui.reading import Frame, PageSource, all_typed
 from tidegate.views.overview import crowding, dead_servers
 from tidegate.views.pages import MapAnswer, PipelinesAnswer, encode
 from tidegate.waiting import now_ms
@@ -234,7 +235,7 @@ async def _apart(request: Request, connection: str, ask: Callable[[], object]) -
     """An answer as JSON, made in the threads of a Kafka connection."""
 
     def answer() -> Response:
-        return Response(encode(ask()), media_type="application/json")
+        return Response(all_typed(encode(ask())), media_type="application/json")
 
     return await to_thread.run_sync(answer, limiter=request.app.state.apart[connection])
 
@@ -251,4 +252,5 @@ def _refuse(_request: Request, error: Exception) -> Response:
     kinds = ((NotFound, HTTPStatus.NOT_FOUND), (RequestError, HTTPStatus.BAD_REQUEST))
     status = next((status for kind, status in kinds if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
     said = {"message": error.message, "fix": error.fix}
-    return JSONResponse(said, int(HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status))
+    status = HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status
+    return Response(all_typed(json.dumps(said).encode()), int(status), media_type="application/json")

@@ -20,7 +20,7 @@ export type State = keyof typeof STATES;
 export const stateOf = (row: PipelineRow): State => row.trouble ?? "ok";
 
 /** Whether something is to be mended before the command helps, which the sentence says. */
-const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.file_error) !== null && !of.says.includes("`tidegate ");
+const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.file_error) !== null && !/`([^`]* )?tidegate /.test(of.says);
 
 /** The state of a pipeline, what is so in one sentence of at most `longest` characters, and the command that goes on. */
 export function Glance({ of, now, longest = Infinity }: { of: PipelineRow; now: number; longest?: number }) {
