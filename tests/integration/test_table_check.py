@@ -45,6 +45,7 @@ def test_each_pipeline_is_told_what_its_next_load_changes(platform: Platform, sp
     spark.sql(f"CREATE TABLE {table} (id INT, {ORIGIN}) USING iceberg")
     pipelines = [
         pipeline("new", f"{table}_new"),
+        pipeline("laid", f"{table}_new", sink={"table": f"{table}_new", "partition_by": ["days(nope)"]}),
         pipeline("wider", table),
         pipeline("apart", table, quarantine={}, transform="made:rejecting"),
         pipeline("frozen", table, contract={"columns": "freeze"}),
@@ -55,6 +56,7 @@ def test_each_pipeline_is_told_what_its_next_load_changes(platform: Platform, sp
     said = column_changes(pipelines, tmp_path, platform.spark_remote)
     wider = f"ALTER TABLE {table} ALTER COLUMN `id` TYPE bigint"
     assert said["new"] == []
+    assert "there is no column nope" in str(said["laid"])
     assert said["wider"] == [f"ALTER TABLE {table} ADD COLUMNS (`note` string, `_raw` string, `_error` string)", wider]
     assert said["apart"] == [f"ALTER TABLE {table} ADD COLUMNS (`note` string)", wider]
     assert "it has no column note, _raw, _error" in str(said["frozen"])

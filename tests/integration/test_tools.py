@@ -227,6 +227,7 @@ def test_sql_answers_with_values_that_json_knows_and_an_error_is_one_sentence(sh
     assert shell.run("tidegate sql 'SELECT 1 AS a WHERE false'").err.strip() == "no rows"
     assert "name of its own" in shell.run("tidegate sql 'SELECT 1 AS a, 2 AS a' --json").err
     for wrong, told in (
+        ("SELECT CAST(X'FF' AS STRING) AS a", "make_valid_utf8() of its column"),
         ("SELEC 1", "PARSE_SYNTAX_ERROR"),
         ("SELECT * FROM lake.no.table", "TABLE_OR_VIEW_NOT_FOUND"),
         ("SELECT raise_error('my own words')", "my own words"),

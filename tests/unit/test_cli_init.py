@@ -217,7 +217,7 @@ def test_check_looks_at_the_tables_where_airflow_answers(project: Path, monkeypa
     tells(1, "table lake.a.new belongs to pipeline old, not to new")
     sink.owners, sink.laid_out = frozenset({"new"}), Layout(partition_by=("days(at)",))
     sink.found = [Receipt(replace(write_of("new", 1, "r", (OffsetRange("t", 0, 0, 9),)), quarantined=3), 1, 1, rows=6)]
-    rejected = "new: its loads have rejected 3 records that its file has no quarantine for"
+    rejected = "no quarantine for: name the one that holds them, or run `tidegate replay new --from t:0:0 --until t:0:9`"
     tells(0, "run ALTER TABLE lake.a.new DROP PARTITION FIELD days(at)", rejected)
     sink.away = True
     tells(0, "table lake.a.new was not checked", "columns were not checked: no Spark is known")

@@ -348,7 +348,9 @@ def test_rejected_records_are_counted_and_the_quarantine_that_a_file_lacks_is_na
     (first,) = remote.sink.found
     remote.sink.found[:] = [replace(first, write=replace(first.write, quarantined=1234))]
     assert "1,234 rejected" in run("ledger", "show", "p").stdout
-    assert "has no quarantine for them" in run("ledger", "verify", "p").stdout.replace("\n", " ")
+    said = run("ledger", "verify", "p").stdout.replace("\n", " ")
+    assert "run `tidegate replay p --batch 1`" in said
+    assert "has no quarantine for them" in said
 
 
 def test_the_lag_does_not_wait_for_a_catalog_that_is_silent(remote: FakeRemote, monkeypatch: pytest.MonkeyPatch) -> None:

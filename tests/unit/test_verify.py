@@ -66,6 +66,11 @@ SEVERAL: dict[str, Any] = {"one_to_one": False}
         # a lost or doubled record is found by its offset, and by its commit's count
         (ALL[:-1], [WHOLE], {}, {"holds": False, "lost": 1, "rows_now": [9]}),
         ([*ALL, 12], [WHOLE], {}, {"holds": False, "duplicated": 1, "rows_now": [11]}),
+        # a replay mends what a live commit says of retained offsets, and nothing else
+        (ALL[:-1], [WHOLE], {}, {"to_replay": [(10, 20)]}),
+        (WITHOUT_12, [WHOLE, receipt(14, 16, replay="again")], {}, {"lost": 1, "rows_now": [], "to_replay": [(12, 13)]}),
+        (WITHOUT_12, [receipt(14, 16)], {}, {"lost": 1, "to_replay": []}),
+        (DELETED, [receipt(0, 5)], {}, {"holds": False, "to_replay": []}),
         # a row of no record too, unless the log is compacted; and one of no origin, unless that is accepted
         (ALL, [], {"log": WITHOUT_12}, {"holds": False, "unknown": 1}),
         (ALL, [], {"log": WITHOUT_12, "compacted": frozenset({"t"})}, {"holds": True}),
@@ -94,6 +99,7 @@ def test_a_verification_counts_what_is_right_and_what_is_not(
     known: dict[str, Any] = {name: found.verdict.total(name) for name in ("lost", "duplicated", "unknown")}
     known |= {"holds": found.holds, **found.unjudged}
     known |= {"ahead": found.ahead.get(P0, 0), "rows_now": [m["rows_now"] for m in written["miscounts"]]}
+    known["to_replay"] = [(r.from_offset, r.until_offset) for r in found.to_replay]
     known |= {name: written[name] for name in ("without_origin", "foreign", "in_flight")}
     assert {name: known[name] for name in told} == told
     assert written["holds"] is found.holds

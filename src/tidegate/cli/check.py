@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tidegate.beside import Stated, load_beside, loaded, valid_beside
-from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of, print_json
+from tidegate.cli.shared import HERE, AsJson, Project, err, in_time, open_remote, out, platform_of, print_json, show_progress
 from tidegate.core.audit.findings import Finding, broken, is_broken, unknown
-from tidegate.core.audit.quarantine import judge_quarantine, not_found
+from tidegate.core.audit.quarantine import judge_quarantine, not_found, replay_command
 from tidegate.core.config.checks import ineffective
 from tidegate.core.config.declared import json_schema
 from tidegate.core.config.names import DEFAULT_POOL
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, Pipeline, pool_command
 from tidegate.core.model.errors import ConfigError, PlatformError
+from tidegate.core.model.ranges import OffsetRange, one_of_a_partition
 from tidegate.core.planning.run_notes import failed_runs
 from tidegate.core.planning.trust import misfit_of
 from tidegate.pipelines import load_pipelines, pipelines_of, shown_as, spark_jobs_of
@@ -171,7 +172,7 @@ def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
     for pipeline in pipelines:
         fault = in_time(partial(_table_fault, pipeline, remote))
         if fault is None:
-            err.print(f"{pipeline.name}: table {pipeline.sink.table} was not checked: it cannot be read from here", style="dim")
+            err.print(f"{pipeline.name}: table {pipeline.sink.table} was not checked: it does not answer here", style="dim")
         elif fault:
             takes = False
             err.print(f"{pipeline.name}: {fault}", style="red")
@@ -194,14 +195,15 @@ def tell_quarantine(pipeline: Pipeline, remote: Remote) -> None:
     """Print that loads have rejected records which the quarantine of the file does not hold."""
     reader, named = remote.reader(pipeline), pipeline.quarantine_table
 
-    def left() -> int:
+    def left() -> tuple[OffsetRange, ...]:
         receipts = reader.history(pipeline.sink.table).receipts(pipeline.name)
         there = reader.rejections(named) if named and any(r.write.quarantined for r in receipts) else ()
         return not_found(receipts, judge_quarantine(there, receipts).records)
 
-    if n := in_time(left):
+    if ranges := in_time(left):
         where = f"{named} does not hold" if named else "its file has no quarantine for"
-        text = f"its loads have rejected {n:,} records that {where}: name the one that holds them, or replay these batches"
+        replays = "`, then `".join(str(replay_command(pipeline.name, part)) for part in one_of_a_partition(ranges))
+        text = f"its loads have rejected records that {where}: name the one that holds them, or run `{replays}`"
         err.print(f"{pipeline.name}: {text}", style="yellow")
 
 
@@ -217,7 +219,9 @@ def columns_fit(project: Path) -> bool:
         err.print(f"columns were not checked: no Spark is known; set {REMOTE}", style="dim")
         return True
     pipelines = valid_pipelines(project)
-    said = column_changes(pipelines, spark_jobs_of(project), url)
+    with show_progress() as progress:
+        progress("asking Spark for the columns of each transform", 0, None)
+        said = column_changes(pipelines, spark_jobs_of(project), url)
     for pipeline in pipelines:
         answer = said.get(pipeline.name)
         if answer is None:

@@ -196,7 +196,10 @@ def _print_reload(this: Pipeline, replay: Ended | None, *, holds: bool) -> None:
     if replay is not None and not replay.succeeded:
         err.print(f"the replay {replay.run_id} ended as {replay.state}: {replay.why}", style="red")
     elif holds:
-        done = f"{this.sink.table} lacks nothing of {this.name} but what was accepted as lost; a replay loads that again"
+        done = (
+            f"{this.sink.table} has the commits of all batches of {this.name}, but for what was accepted as lost. "
+            f"`tidegate ledger verify {this.name}` also sees rows that are gone from it"
+        )
         out.print(done, style="green")
     elif replay is not None:
         err.print(

@@ -35,7 +35,7 @@ from tidegate.core.audit.oracle import (
     verify_batches,
     with_look_back,
 )
-from tidegate.core.audit.quarantine import judge_quarantine
+from tidegate.core.audit.quarantine import judge_quarantine, replay_command
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.load.repeats import LoggedRepeats
 from tidegate.core.model.ranges import OffsetRange, TopicPartition, ranges_to_json
@@ -184,19 +184,18 @@ def _print_verification(
         out.print(f"since the last load, column {change}", style="yellow")
     if verification.holds:
         out.print("the table holds what was committed, exactly once", style="green")
-    elif this.quarantine_table is None and any(m.receipt.write.quarantined for m in verification.miscounts):
-        out.print(
-            "the table does not hold what was committed: its loads have rejected records, and the file has no "
-            "quarantine for them; name it again, or replay the batches that are named",
-            style="red",
-        )
+        return
+    if isinstance(verification, BatchVerification):
+        replays = [f"tidegate replay {this.name} --batch {m.receipt.load.batch}" for m in verification.miscounts]
     else:
-        out.print(
-            f"the table does not hold what was committed; run `tidegate ledger reload {this.name}`, "
-            "or clear the load tasks of the batches that are named"
-            + (f". Rejected records are looked for in {this.quarantine_table} alone" if this.quarantine_table else ""),
-            style="red",
-        )
+        replays = [replay for replay in [replay_command(this.name, verification.to_replay)] if replay]
+    runs = "`, then `".join(replays or [f"tidegate ledger reload {this.name}"])
+    says = f"the table does not hold what was committed; run `{runs}`"
+    if this.quarantine_table:
+        says += f". Rejected records are looked for in {this.quarantine_table} alone"
+    elif any(m.receipt.write.quarantined for m in verification.miscounts):
+        says += ". Loads have rejected records, and the file has no quarantine for them: if there is one, name it again instead"
+    out.print(says, style="red")
 
 
 def _print_records(verification: Verification) -> None:

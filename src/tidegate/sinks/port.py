@@ -87,7 +87,7 @@ class SinkWriter(Protocol):
     def changes(self, schema: StructType, job: LoadJob) -> list[str]:
         """What `prepare` would do to the columns of a table that exists, each as a statement of SQL; it does nothing.
 
-        Raises SinkMisfit: the rows do not fit the table's columns.
+        Raises SinkMisfit: the rows do not fit the table's columns, or those of a new table not its layout.
         """
 
     def replace(

@@ -169,7 +169,13 @@ def _run_sql(platform: Platform, statement: str, most: int) -> tuple[list[str], 
                 f"Spark refuses the statement: {first_line(str(error)).rstrip('.')}",
                 fix="Correct it; a table is named with its catalog, such as lake.demo.flights",
             ) from error
-    columns = [column.to_pylist() for column in answer.columns]
+    try:
+        columns = [column.to_pylist() for column in answer.columns]
+    except UnicodeDecodeError as error:
+        raise RequestError(
+            f"a text is no UTF-8: {error.object[:40]!r}",
+            fix="Ask for hex() or make_valid_utf8() of its column; a transform makes such texts of bytes by cast",
+        ) from error
     for at in (at for at, name in enumerate(answer.column_names) if name in variants):
         columns[at] = [value and json.loads(value) for value in columns[at]]
     return answer.column_names, list(zip(*columns, strict=True))

@@ -127,7 +127,8 @@ class Verification:
     records that the log no longer has. `ahead` are rows beyond the cursor that no pending batch covers. `without_origin` are
     rows without an origin. `repeats` are records that were left out as such, and are no part of the verdict. `unclear` records
     are not in the table, and may be repeats of records that are gone: they cannot be judged. `unjudged` are rows that cannot be
-    judged either (`UNJUDGED`). `quarantined` are those of the rows that are records in quarantine.
+    judged either (`UNJUDGED`). `quarantined` are those of the rows that are records in quarantine. `to_replay` goes, in each
+    partition, from the first to the last retained offset of which the table has not what a live commit says: no reload sees it.
     """
 
     verdict: Verdict
@@ -138,6 +139,7 @@ class Verification:
     unclear: int
     unjudged: Mapping[str, int]
     quarantined: int = 0
+    to_replay: tuple[OffsetRange, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -252,9 +254,10 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
             inside[tp] = sorted(set(offsets))
         if tp.topic in compacted:
             inside[tp] = [offset for offset in inside[tp] if offset in records[tp]]
+    verdict, miscounts = judge(records, inside), tuple(_miscounts(receipts, rows))
     return Verification(
-        verdict=judge(records, inside),
-        miscounts=tuple(_miscounts(receipts, rows)),
+        verdict=verdict,
+        miscounts=miscounts,
         ahead=ahead,
         without_origin=0 if foreign_accepted else without_origin,
         repeats=left_out,
@@ -266,7 +269,22 @@ def verify(  # noqa: PLR0913 - each is one thing that the table is held against
             "former": replaced,
             "foreign": without_origin if foreign_accepted else 0,
         },
+        to_replay=tuple(_to_replay(verdict, miscounts, receipts, committed)),
     )
+
+
+def _to_replay(
+    verdict: Verdict, miscounts: Iterable[Miscount], receipts: Sequence[Receipt], committed: Watermarks
+) -> Iterable[OffsetRange]:
+    found: Offsets = {}
+    for _, ranges in live(receipts):
+        _add_within(ranges, {p.topic_partition: sorted((*p.lost, *p.duplicated)) for p in verdict.partitions}, found)
+    for r in (r for m in miscounts for r in m.receipt.load.nonempty):
+        found.setdefault(r.topic_partition, set()).update((r.from_offset, r.until_offset - 1))
+    for tp, offsets in sorted(found.items()):
+        first, end = max(min(offsets), committed.earliest.get(tp, 0)), max(offsets) + 1
+        if first < end:
+            yield OffsetRange(tp.topic, tp.partition, first, end)
 
 
 def dedupings(receipts: Sequence[Receipt], dedupe: Dedupe | None) -> set[Dedupe]:

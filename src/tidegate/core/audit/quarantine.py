@@ -13,7 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tidegate.core.model.ranges import OffsetRange, TopicPartition
+from tidegate.core.model.ranges import OffsetRange, TopicPartition, merged
 from tidegate.core.model.watermarks import IsolationLevel, Watermarks, other_topics
 from tidegate.core.state.ports import Brokers, SinkReader
 from tidegate.core.state.receipt import Receipt, Write
@@ -114,9 +114,10 @@ def judge_quarantine(
     )
 
 
-def not_found(receipts: Sequence[Receipt], found: int) -> int:
-    """How many records were rejected by loads that the table still holds, where a quarantine holds none of them; else 0."""
-    return 0 if found else sum(receipt.write.quarantined or 0 for receipt, ranges in live(receipts) if ranges)
+def not_found(receipts: Sequence[Receipt], found: int) -> tuple[OffsetRange, ...]:
+    """What is live of the loads that have rejected records, where a quarantine holds none of them; else nothing."""
+    rejected = (r for receipt, ranges in live(receipts) if receipt.write.quarantined for r in ranges)
+    return () if found else merged(rejected)
 
 
 @dataclass(frozen=True, kw_only=True)

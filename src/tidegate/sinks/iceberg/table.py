@@ -177,6 +177,7 @@ class IcebergTable:
     def changes(self, schema: StructType, job: LoadJob) -> list[str]:
         """One round trip, two for a table that does not exist."""
         if not self.spark.catalog.tableExists(self.name):
+            check_layout(schema, job.layout, table=self.name, transform=job.transform)
             return []
         return alterations(self.name, agreed(self.spark.table(self.name).schema, schema, job, kept_as=_kept_as))
 
