@@ -68,6 +68,7 @@ def test_a_renamed_pipeline_goes_on_where_it_was(project: Project, api: AirflowA
     project.let_airflow_read()
     produce(kafka, read_flights(20), topic=NAME)
     assert f"tidegate rename {NAME} entered" in project.tidegate("plan", "entered", code=1)["fix"]
+    api.patch(f"/dags/{NAME}", {"is_paused": True})
     assert project.tidegate("rename", NAME, "entered")["seq"] == last
     assert api.variables(f"tidegate.{NAME}.") == {}
     entered = Runs(api, "entered")

@@ -223,7 +223,7 @@ FAULTS: dict[str, tuple[Fault, dict[str, str]]] = {
     # what is broken, and the findings: a regular expression by check
     "topic without Describe": (
         lacks(AclOperation.DESCRIBE, ResourceType.TOPIC, TOPIC),
-        {"topics": f"not allow Describe on topic {TOPIC}. {GRANT} --operation Describe --topic`"},
+        {"topics": f"not allow Describe on topic {TOPIC}. {GRANT} .*--operation Read --topic {TOPIC}`"},
     ),
     "topic without Read": (
         lacks(AclOperation.READ, ResourceType.TOPIC, TOPIC),

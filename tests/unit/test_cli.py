@@ -140,6 +140,9 @@ def test_a_rename_moves_what_is_saved_once_its_file_is_renamed_and_nothing_runs(
     assert "p__replay is running (manual__1)" in str(renames(folder).exception)
     assert "tidegate.p.cursor" in remote.store.values
     remote.active_runs = lambda _: []
+    remote.api.dag = lambda dag: {"is_paused": False, "is_stale": dag != "p"}
+    assert "DAG p is not paused" in str(renames(folder).exception)
+    remote.api.dag = lambda _: None
     done = renames(folder)
     assert (done.exit_code, "p is q now (2 saved values moved): its next batch is 2" in done.output) == (0, True)
     assert "group tidegate-q shows the next commit only" in done.output

@@ -25,7 +25,7 @@ from tidegate.core.audit.findings import (
     sound,
     unknown,
 )
-from tidegate.core.config.names import DOCTOR_DAG
+from tidegate.core.config.names import DOCTOR_DAG, PARSED
 from tidegate.core.config.pipeline import LagSchedule
 from tidegate.core.model.errors import PlatformError, some
 from tidegate.core.model.times import CLOCKS_APART_MS, epoch_ms
@@ -134,7 +134,7 @@ def _plugin(api: AirflowApi, _project: Path) -> Iterator[Finding]:
             "plugin",
             "API server",
             "the package that is installed has no pages",
-            "Build the wheel after `make bundle`, and install that one",
+            "Build the wheel after `make bundle`, install it with `--force-reinstall --no-deps`, and restart the API server",
         )
     else:
         yield sound("plugin", "API server")
@@ -147,7 +147,7 @@ def _examined(api: AirflowApi, project: Path, timeout_s: float) -> Iterator[Find
     dag = next((dag for dag in dags if not dag["is_stale"]), None)
     if dag is None:
         says = f"Airflow has no DAG {DOCTOR_DAG}… of a pipeline that is here; no task was asked"
-        fix = "Deploy a valid pipeline, and see the log of the DAG processor; or name another --project"
+        fix = f"Deploy a valid pipeline, or name another --project. {PARSED}"
         yield broken("files", TASKS, says, fix)
         return
     dag_id = str(dag["dag_id"])

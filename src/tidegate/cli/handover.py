@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,7 +21,7 @@ from tidegate.cli.shared import (
     out,
     platform_of,
     print_json,
-    refuse_while_running,
+    refuse_active,
     show_progress,
     the_pipeline,
 )
@@ -105,7 +105,7 @@ def export_command(
     # whatever the next run may read, and however little
     limits = replace(this.limits, min_records=None, max_delay_s=None)
     with open_remote(project) as remote:
-        _refuse_active(remote, this.name, "the batch of a run is not committed yet")
+        refuse_active(remote, this.name, "the batch of a run is not committed yet")
         seq, offsets = handed_over(this.name, next_plan(replace(this, limits=limits), remote))
         if group is not None:
             commit_offsets(remote.kafka(this), group, offsets)
@@ -129,7 +129,7 @@ def remove_command(pipeline: Name, project: Project = HERE, *, as_json: AsJson =
     except RequestError:
         this = None
     with open_remote(project) as remote:
-        dag = _refuse_active(remote, pipeline, "a pipeline is removed only at rest", REPLAY_DAG, MAINTAIN_DAG)
+        dag = refuse_active(remote, pipeline, "a pipeline is removed only at rest", REPLAY_DAG, MAINTAIN_DAG)
         if this is None and dag is not None and not dag["is_stale"]:
             raise RequestError(f"Airflow reads a file of {pipeline} elsewhere", fix="Name its project with --project")
         if this is None and not saved_keys(pipeline, remote.store):
@@ -168,13 +168,3 @@ def _done(what: str, delete: Callable[[], bool]) -> bool:
     except TidegateError as error:  # it does no harm, and Kafka itself removes a group whose offsets expire
         err.print(f"{what} stays: {error}", style="yellow")
         return False
-
-
-def _refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> dict[str, Any] | None:
-    """The pipeline's DAG. Raises RequestError: it is not paused, or a run of it or of `others` is active."""
-    for suffix in ("", *others):
-        refuse_while_running(remote, f"{pipeline}{suffix}", why)
-    dag = remote.api.dag(pipeline)
-    if dag is not None and not (dag["is_paused"] or dag["is_stale"]):
-        raise RequestError(f"DAG {pipeline} is not paused: {why}", fix=f"Run `airflow dags pause {pipeline}`")
-    return dag

@@ -128,7 +128,7 @@ def init(
     for file in done.kept:
         same = file.read_bytes() == content[file.relative_to(root).as_posix()]
         out.print(f"kept     {file}  (it existed{'' if same else ', with other content'})")
-    out.print(next_steps(root, pipeline))
+    out.print(next_steps(root, pipeline, is_of_topic=topic is not None), soft_wrap=True)
 
 
 def _dag_folder(project: Path) -> Path:
@@ -290,23 +290,19 @@ def _write(target: Path, content: bytes) -> None:
         ) from error
 
 
-def next_steps(folder: Path, pipeline: Pipeline) -> str:
-    """What to set before the pipeline's first run, and how to start it."""
-    catalog = pipeline.sink.table.partition(".")[0]
-    source, spark = pipeline.source.connection, pipeline.spark.connection
+def next_steps(folder: Path, pipeline: Pipeline, *, is_of_topic: bool) -> str:
+    """What to set before the pipeline's first run, and how to start it. That of a topic has read it by its connection."""
+    catalog = pipeline.sink.table.partition(".")[0].upper()
+    source, spark = pipeline.source.connection.upper(), pipeline.spark.connection.upper()
+    brokers = f"""  export AIRFLOW_CONN_{source}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:9092"}}}}'\n"""
     return f"""
-Set before the first run:
+Set in the environment of all of Airflow's servers, and of your shell, the brokers (librdkafka's settings), a Spark Connect
+server, and for PyIceberg the catalog that is spark.sql.catalog.{catalog.lower()}.* there:
 
-  Airflow connections: the brokers (librdkafka names in the extra), and a Spark Connect server
-    airflow connections add {source} --conn-type kafka --conn-extra '{{"bootstrap.servers": "HOST:9092"}}'
-    airflow connections add {spark} --conn-type spark_connect --conn-host HOST --conn-port 15002
+{"" if is_of_topic else brokers}  export AIRFLOW_CONN_{spark}='{{"conn_type": "spark_connect", "host": "HOST", "port": 15002}}'
+  export PYICEBERG_CATALOG__{catalog}__TYPE=rest PYICEBERG_CATALOG__{catalog}__URI=https://HOST
 
-  Iceberg catalog {catalog}: for PyIceberg, in the environment of Airflow's scheduler and workers; the same one as
-  spark.sql.catalog.{catalog}.* of the Spark server
-    PYICEBERG_CATALOG__{catalog.upper()}__TYPE=rest
-    PYICEBERG_CATALOG__{catalog.upper()}__URI=https://HOST
-
-Then restart Airflow once, so that it loads Tidegate's plugin, and run the pipeline:
+Then restart Airflow, so that it loads Tidegate's plugin, and run the pipeline:
 
   tidegate check --project {shlex.quote(str(folder))}
   tidegate doctor --project {shlex.quote(str(folder))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,6 +20,7 @@ from tidegate.cli.shared import (
     out,
     print_json,
     print_table,
+    refuse_active,
     refuse_while_running,
     show_page,
     show_progress,
@@ -27,6 +28,7 @@ from tidegate.cli.shared import (
     time_of,
 )
 from tidegate.core.audit.lag import LagView, PartitionLag, TotalLag, measure_lag, total_lag
+from tidegate.core.config.names import MAINTAIN_DAG, REPLAY_DAG
 from tidegate.core.config.pipeline import Pipeline
 from tidegate.core.maintenance.advice import advice
 from tidegate.core.model.errors import ConfigError, RequestError, TidegateError
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 Topic = Annotated[str, typer.Argument(help="name of the topic", metavar="TOPIC")]
 MOST_HOURS = 24 * 366
 """Hours of one announcement: each is an event, and with it a run of every DAG that listens."""
+AT_REST = "a pipeline is renamed only at rest"
 
 app = typer.Typer()
 accept = typer.Typer(
@@ -321,9 +324,9 @@ def rename_command(
     if isinstance(beside, ConfigError):
         raise beside
     with open_remote(project) as remote:
-        for pipeline in (replace(this, name=old), this):
-            for dag in (pipeline.name, pipeline.replay_dag, pipeline.maintain_dag):
-                refuse_while_running(remote, dag, "a pipeline is renamed only while nothing runs")
+        refuse_active(remote, old, AT_REST, REPLAY_DAG, MAINTAIN_DAG)
+        for dag in (this.name, this.replay_dag, this.maintain_dag):
+            refuse_while_running(remote, dag, AT_REST)
         moved = rename(old, this, store=remote.store, sink=remote.reader(this), move_owner=move_owner)
         saved = Ledger(remote.store, new)
         cursor = saved.cursor() if saved.listing().has_cursor else Cursor(pipeline=new, seq=0)

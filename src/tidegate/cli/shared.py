@@ -106,6 +106,16 @@ def refuse_while_running(remote: Remote, dag_id: str, why: str) -> None:
         )
 
 
+def refuse_active(remote: Remote, pipeline: str, why: str, *others: str) -> dict[str, Any] | None:
+    """The pipeline's DAG. Raises RequestError: it is not paused, or a run of it or of `others` is active."""
+    for suffix in ("", *others):
+        refuse_while_running(remote, f"{pipeline}{suffix}", why)
+    dag = remote.api.dag(pipeline)
+    if dag is not None and not (dag["is_paused"] or dag["is_stale"]):
+        raise RequestError(f"DAG {pipeline} is not paused: {why}", fix=f"Run `airflow dags pause {pipeline}`")
+    return dag
+
+
 @contextmanager
 def open_remote(project: Path) -> Iterator[Remote]:
     """The project's Airflow from outside, with brokers and catalog."""

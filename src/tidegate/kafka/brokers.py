@@ -235,7 +235,7 @@ def commit_offsets(
     if refused:
         first, error = refused[0]
         if error.code() in NOT_ALLOWED:
-            raise meaning(error, settings, first.topic, operation="Read")
+            raise meaning(error, settings, group if NOT_ALLOWED[error.code()] == "group" else first.topic, operation="Read")
         why = "the group has members, and only they may commit its offsets" if error.code() in IN_USE else error.str()
         raise KafkaError(
             f"{len(refused)} of {len(positions)} offsets of group {group} were not written, "

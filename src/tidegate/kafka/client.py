@@ -54,6 +54,8 @@ NOT_ALLOWED = {
     ck.KafkaError.CLUSTER_AUTHORIZATION_FAILED: "cluster",
 }
 """A right is missing; of what, in the words of `kafka-acls.sh`. The password is right."""
+READS = {("topic", "Describe"): "Read"}
+"""What to grant instead of what was asked: the next thing to be asked, which includes it."""
 # In TLS 1.3 the broker checks the client's certificate after the handshake, and librdkafka reports a lost connection when
 # it is refused. The numbers are TLS's: a certificate is bad, of another kind, revoked, expired, unknown, of an unknown CA,
 # not allowed, or missing.
@@ -201,6 +203,11 @@ def servers_of(settings: Mapping[str, str]) -> str:
     return settings.get("bootstrap.servers", settings.get("metadata.broker.list", ""))
 
 
+def grant(operation: str, of: str) -> str:
+    """The fix where a right is missing; `of` are options of `kafka-acls.sh`."""
+    return f"Grant it: `kafka-acls.sh --add --allow-principal User:NAME --operation {operation} {of}`"
+
+
 def meaning(
     error: ck.KafkaError,
     settings: Mapping[str, str],
@@ -218,7 +225,7 @@ def meaning(
         of = "the cluster" if kind == "cluster" else f"{kind} {topic}"
         return KafkaAuthFailed(
             f"Kafka at {servers} accepts the connection's credentials, but does not allow {operation} on {of}",
-            fix=f"Grant it: `kafka-acls.sh --add --operation {operation} --{kind}` with --allow-principal",
+            fix=grant(READS.get((kind, operation), operation), f"--{kind}" if kind == "cluster" else f"--{kind} {topic}"),
             **{kind.replace("-", "_"): topic},
         )
     errors = [error, *reports]

@@ -15,7 +15,7 @@ import confluent_kafka as ck
 from tidegate.core.audit.findings import Finding, State, broken, doubtful, of_error, sound, unknown
 from tidegate.core.model.errors import KafkaError, some
 from tidegate.kafka.brokers import COORDINATOR_WAIT_S
-from tidegate.kafka.client import MOVING, PERSON_S, REFUSED_S, Admin
+from tidegate.kafka.client import MOVING, PERSON_S, REFUSED_S, Admin, grant
 from tidegate.kafka.settings import BROKERS
 
 UNTOLD = "the broker does not say who may do what"
@@ -38,8 +38,7 @@ class Right(NamedTuple):
             return sound(self.check, of) if all(allowed.values()) else unknown(self.check, of, UNTOLD)
         says = f"the login lacks the right {self.operation} on {self.kind} {some(on)}: {self.effect}"
         names = " ".join(f"--{self.kind} {name}" for name in on)
-        fix = f"Grant it: `kafka-acls.sh --add --allow-principal User:NAME --operation {self.operation} {names}`"
-        return Finding(check=self.check, of=of, state=self.state, says=says, fix=fix)
+        return Finding(check=self.check, of=of, state=self.state, says=says, fix=grant(self.operation, names))
 
 
 TOPIC_RIGHTS = (

@@ -13,6 +13,7 @@ from urllib.parse import quote
 import httpx
 
 from tidegate.airflow.remote.client import RestClient
+from tidegate.core.config.names import PARSED
 from tidegate.core.model.errors import PlatformError
 from tidegate.waiting import wait_until
 
@@ -68,6 +69,8 @@ class AirflowApi(RestClient):
 
     def unpause(self, dag_id: str) -> None:
         """Let the DAG's runs start."""
+        if self.dag(dag_id) is None:
+            raise PlatformError(f"Airflow has no DAG {dag_id} yet", fix=PARSED, dag_id=dag_id)
         self.patch(f"/dags/{_part(dag_id)}", {"is_paused": False})
 
     # ---- runs
