@@ -44,6 +44,7 @@ def test_nobody_is_told_that_a_committed_batch_is_tried_again(task: str) -> None
     [
         ({"message": "no\n  function f", "fix": "Define it."}, "Failed in load: no function f. Define it. Next."),
         ({"message": "away"}, "Failed in load: away. Next."),
+        ({"fix": f"Drop {'it' * 500}, then clear it"}, f"Failed in load: Drop {'it' * 84}i…{'it' * 80}, then clear it. Next."),
     ],
 )
 def test_a_failure_is_one_line_of_task_message_fix_and_what_comes_next(error: dict[str, str], told: str) -> None:

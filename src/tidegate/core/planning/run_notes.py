@@ -89,8 +89,8 @@ def _why(text: str | None) -> str:
 
 
 def _sentence(text: str) -> str:
-    """One line of bounded length with a full stop at its end; nothing for nothing."""
-    line = " ".join(text.split())
+    """One line of bounded length with a full stop at its end, or nothing. A fix ends with its last step, which is not cut."""
+    line, half = " ".join(text.split()), _LONGEST_MESSAGE // 2
     if len(line) > _LONGEST_MESSAGE:
-        line = f"{line[: _LONGEST_MESSAGE - 1]}…"
+        line = f"{line[: half - 1]}…{line[-half:]}"
     return line if not line or line.endswith((".", "…", "!", "?")) else f"{line}."
