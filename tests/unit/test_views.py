@@ -306,6 +306,10 @@ def test_records_behind_an_open_transaction_are_told_apart_from_those_that_can_b
         again = world.plan("b2")
     assert isinstance(again, Skip)
     assert again.reason.endswith(f"; {told}")
+    # retention waits for no transaction: the first record that is held back was written at 20 ms
+    world.brokers.retention = {"t": 70_000}
+    left = measure_lag(world.brokers, world.cursor.at.offsets, now_ms=60_020, isolation_level="read_committed")
+    assert [each.retention_left_s for each in left] == [10.0, 10.019]
     world.brokers.asked, world.brokers.stable = 0, {}
     assert world.planned("c").held_back is None
     assert (world.brokers.asked, world.brokers.isolation_level) == (1, "read_committed")  # nothing else was asked
@@ -503,6 +507,7 @@ def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Le
 
 
 LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_left_s=7100.0)
+HANGS = replace(LAG, open_transaction="3 records wait", open_s=901.0)
 
 
 @pytest.mark.parametrize(
@@ -521,6 +526,10 @@ LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_le
         ({"lag": replace(LAG, retention_left_s=86_400.0), "paused": True}, "paused"),
         ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": None}, "losing"),
         ({"lag": replace(LAG, retention_left_s=3600.0), "interval_s": None}, None),
+        ({"lag": replace(LAG, open_transaction="3 records wait", open_s=900.0), "interval_s": 3600.0}, None),
+        ({"lag": replace(HANGS, retention_left_s=None)}, "waiting"),
+        ({"lag": replace(HANGS, retention_left_s=86_000.0)}, "losing"),
+        ({"lag": replace(HANGS, retention_left_s=86_400.0)}, "waiting"),
         ({"file_error": "not valid YAML"}, "file"),
         ({"waiting": "load waits for x", "interval_s": 1.0}, "waiting"),
         ({"refusal": "the topic is gone"}, "stopped"),
@@ -529,8 +538,8 @@ LAG = TotalLag(partitions=1, records_behind=25, seconds_behind=9.0, retention_le
 def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, Any], trouble: str | None) -> None:
     """Records are lost soon within two intervals or an hour, whichever is longer, and where nothing reads them, within a day.
 
-    A run waits for a server, a slot of a pool, or its next try. One is late that is longer than its interval, where runs
-    start at fixed times.
+    A run waits for a server, a slot of a pool, or its next try; records wait behind a transaction that nobody ends. A run is
+    late that is longer than its interval, where runs start at fixed times.
     """
     row = seen(ledger, **known)
     assert (row.trouble, row.loses_in_s is not None) == (trouble, trouble == "losing")

@@ -23,12 +23,15 @@ from tidegate.core.state.saved_range import SavedRange
 
 Trouble = Literal["losing", "unreadable", "file", "stopped", "waiting", "late", "paused"]
 """Retention deletes unread records soon; saved state cannot be read; its file cannot be read; the newest run that ended has
-failed, or the next one will; its run waits; the last batch took longer than the interval; its DAG is paused."""
+failed, or the next one will; its run waits, or records do, behind a transaction; the last batch took longer than the interval;
+its DAG is paused."""
 WORST_FIRST: tuple[Trouble | None, ...] = ("losing", "unreadable", "file", "stopped", "waiting", "late", None, "paused")
 SOON_S = 3600.0
 """Time left until retention deletes unread records that is too short, where two intervals are not longer."""
 NOBODY_READS_S = 86_400.0
 """The same where no run will read them: somebody has to act first."""
+HANGS_S = 900.0
+"""An open transaction that is older than brokers let one be by default: nobody reads what is behind it until somebody acts."""
 COMMAND = re.compile(r"`((?:tidegate|airflow) [^`]+)`")
 TO_FILL_IN = re.compile(r"\b[A-Z]{3,}\b")
 ACTIVE = ("running", "queued")
@@ -153,12 +156,18 @@ def _loses_in_s(row: PipelineRow) -> float | None:
     left = None if row.lag is None else row.lag.retention_left_s
     if row.lag is None or left is None:
         return None
-    if row.failure is not None or row.refusal is not None or row.faults or row.file_error is not None or row.paused:
+    stops = row.failure is not None or row.refusal is not None or row.faults or row.file_error is not None
+    if stops or row.paused or _hangs(row):
         return left if left < NOBODY_READS_S else None
     interval_s = row.interval_s or 0
     # a topic may keep its records for less than an hour, and each run read them in time
     is_behind = (row.lag.seconds_behind or 0) >= 2 * interval_s or left < interval_s
     return left if is_behind and left < max(SOON_S, 2 * interval_s) else None
+
+
+def _hangs(row: PipelineRow) -> bool:
+    """Whether records wait behind a transaction that nobody ends."""
+    return row.lag is not None and row.lag.open_transaction is not None and (row.lag.open_s or 0) > HANGS_S
 
 
 def _trouble(row: PipelineRow) -> Trouble | None:
@@ -168,7 +177,7 @@ def _trouble(row: PipelineRow) -> Trouble | None:
         "unreadable": bool(row.faults),
         "file": row.file_error is not None,
         "stopped": row.failure is not None or row.refusal is not None,
-        "waiting": row.waiting is not None,
+        "waiting": row.waiting is not None or _hangs(row),
         "paused": row.paused,
         "late": late,
     }

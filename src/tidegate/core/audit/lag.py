@@ -29,8 +29,9 @@ class PartitionLag:
         latest: the end of the log (exclusive).
         records_behind: offsets between the two; where the log has gaps, fewer records.
         seconds_behind: age of the next unread record; None when there is none (nothing behind, or gaps only).
-        retention_left_s: until retention by time may delete that record, 0 when it may already, or already has; None when
-            there is none, when the topic keeps records for ever or is only compacted, or its settings may not be read.
+        retention_left_s: until retention by time may delete that record, or else the first that is held back, 0 when it may
+            already, or already has; None when there is none, when the topic keeps records for ever or is only compacted, or its
+            settings may not be read.
         held_back: offsets beyond `latest` that an open transaction keeps from `read_committed`.
         open_s: age of that transaction's first record.
     """
@@ -118,14 +119,17 @@ def measure_lag(
     watermarks = brokers.watermarks(sorted({tp.topic for tp in cursor_offsets}), isolation_level=isolation_level)
     positions = to_read(cursor_offsets, watermarks, assign)
     behind = unread(positions, watermarks)
-    retention = brokers.retention_ms(sorted({tp.topic for tp in behind})) if behind else {}
     times = brokers.next_timestamps(behind, isolation_level=isolation_level) if behind else {}
     held = {tp: at for tp, at in begins(watermarks).items() if tp in positions}
     began = brokers.next_timestamps(held) if held else {}
+    topics = sorted({tp.topic for tp in (*behind, *held)})
+    retention = brokers.retention_ms(topics) if topics else {}
     measured = []
     for tp, at in sorted(positions.items()):
         written, kept = times.get(tp), retention.get(tp.topic)
-        left = None if written is None or kept is None else max(0.0, (written + kept - now_ms) / 1000)
+        # retention waits for no transaction
+        first = written if tp in behind else began.get(tp)
+        left = None if first is None or kept is None else max(0.0, (first + kept - now_ms) / 1000)
         measured.append(
             PartitionLag(
                 topic=tp.topic,

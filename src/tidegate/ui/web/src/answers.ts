@@ -280,7 +280,7 @@ export interface PartitionLag {
   records_behind: number;
   /** Age of the next unread record; null when there is none (nothing behind, or gaps only). */
   seconds_behind: number | null;
-  /** Until retention by time may delete that record, 0 when it may already, or already has; null when there is none, when the topic keeps records for ever or is only compacted, or its settings may not be read. */
+  /** Until retention by time may delete that record, or else the first that is held back, 0 when it may already, or already has; null when there is none, when the topic keeps records for ever or is only compacted, or its settings may not be read. */
   retention_left_s: number | null;
   /** Offsets beyond `latest` that an open transaction keeps from `read_committed`. */
   held_back: number;
