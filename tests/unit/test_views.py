@@ -564,6 +564,11 @@ def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, 
         ({"paused": True}, None, "Its DAG is paused.", "tidegate start p"),
         ({"waiting": "load waits for the pool x"}, None, "load waits for the pool x.", None),
         ({"waiting": "load waits for x"}, "Failed in load: y.", "load waits for x.", None),
+        ({"waiting": "load waits: Spark is away. Start it."}, None, "load waits: Spark is away. Start it.", None),
+        # what is refused fails again
+        ({"refusal": "the topic is gone. Create it"}, "Failed in load: y.", "Failed in load: y.", "tidegate plan p"),
+        ({"lag_error": "no broker answers. Start it"}, None, "Lag and retention are not known: no broker answers.", None),
+        ({"lag_error": "no broker answers", "lag": LAG}, None, "There is no newer lag: no broker answers", None),
         # what is one of several ways, or has to be completed, is not offered alone
         ({}, "Failed in plan: x. Name it again, or run `tidegate accept loss p`.", "Failed in plan", None),
         ({}, "Failed in plan: x. Run `tidegate replay p --since TIME`.", "Failed in plan", None),
@@ -581,6 +586,7 @@ def test_each_trouble_is_a_sentence_with_the_command_that_ends_it(
     row = seen(ledger, *([] if note is None else [run("r", "failed", note)]), **known)
     assert row.says.startswith(says)
     assert bool(row.says) == bool(says)
+    assert ".." not in row.says
     assert row.command == command
 
 

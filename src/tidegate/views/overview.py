@@ -202,12 +202,11 @@ def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
     for fault in (*row.faults, *filter(None, [row.file_error])):
         yield fault, "tidegate check"
     if row.waiting is not None:
-        yield f"{row.waiting}.", None
-    start = f"tidegate start {name}"
-    if row.failure is not None and row.paused:
-        yield f"{row.failure.why} Its DAG is paused.", start
+        yield f"{row.waiting.rstrip('.')}.", None
+    # what is refused would fail again
+    start = f"tidegate {'start' if row.refusal is None else 'plan'} {name}"
     if row.failure is not None:
-        yield row.failure.why, start if row.run is None else None
+        yield row.failure.why + " Its DAG is paused." * row.paused, start if row.run is None or row.paused else None
     if row.refusal is not None:
         yield row.refusal, f"tidegate plan {name}"
     if row.paused:
@@ -221,6 +220,8 @@ def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
             f"The last run took {row.last.run_ms / 1000:.0f} s; one starts each {row.interval_s:g} s.",
             f"tidegate plan {name}",
         )
+    if row.lag_error is not None:
+        yield f"{'There is no newer lag' if row.lag else 'Lag and retention are not known'}: {row.lag_error}", None
 
 
 def by_trouble(rows: Iterable[PipelineRow]) -> tuple[PipelineRow, ...]:
