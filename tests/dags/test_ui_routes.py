@@ -606,10 +606,12 @@ def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(ask: Ask, ov
             session.execute(update(TaskInstance).filter_by(**of_load).values(**changes or {"state": TaskInstance.state}))
         return overviews()["visits"]["waiting"]
 
-    assert waiting() == f"load waits for the pool {pool}, which does not exist"
+    make = f"Run `airflow pools set {pool} 1 'Loads into one Tidegate sink at the same time'`"
+    assert waiting() == f"load waits for the pool {pool}, which does not exist. {make}"
+    assert overviews()["visits"]["command"] == make[5:-1]
     with create_session() as session:
         session.add(Pool(pool=pool, slots=0, include_deferred=False))
-    assert waiting() == f"load waits for a slot of the pool {pool}, which has none"
+    assert waiting() == f"load waits for a slot of the pool {pool}, which has none. {make}"
     assert waiting(state="up_for_retry", retry_delay_override=5.0) == "load is tried again in 0 s (SparkUnavailable)"
     assert waiting(state="running") is None
     with create_session() as session:

@@ -11,6 +11,7 @@ from unittest import mock
 import pytest
 
 from tidegate.core.config.names import DEFAULT_POOL
+from tidegate.core.config.pipeline import pool_command
 from tidegate.core.model.errors import BrokerUnavailable
 from tidegate.ui.caches import MOST, Answer, Answers
 from tidegate.views.overview import Slots, Task, crowding, receiver_slots, waits_for
@@ -165,6 +166,11 @@ FULL, FREE, NO_POOL = Slots("p", 4, 4), Slots("p", 4, 3), Slots("p", None)
         (Task(name="load", state="scheduled", pool="p"), Slots("p", -1, 9), None),
         (Task(name="load", state="scheduled", pool="p"), NO_POOL, "load waits for the pool p, which does not exist"),
         (Task(name="load", state="scheduled", pool="p"), Slots("p", 0), "load waits for a slot of the pool p, which has none"),
+        (
+            Task(name="load", state="scheduled", pool="p"),
+            Slots("p", 0, needed=2),
+            f"load waits for a slot of the pool p, which has none. Run `{pool_command('p', 2)}`",
+        ),
         (RETRIED(name="load", retry_at_ms=12_400, retry_reason="Spark"), FREE, "load is tried again in 12 s (Spark)"),
         (RETRIED(name="load", retry_at_ms=-5), FREE, "load is tried again in 0 s"),
         (RETRIED(name="load[3]"), FREE, "load[3] is tried again"),

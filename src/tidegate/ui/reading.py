@@ -191,7 +191,12 @@ class PageSource:
         names = sorted({task.name for task in found if task.state == "running"})
         away = handed_on(of.pipeline, [run_id], WAITING, tasks=names) if names else {}
         said = {task_id: str(text) for (_, task_id, _), text in away.items() if text}
-        return waits_for([replace(task, away=said.get(task.name)) for task in found], slots, now_ms=now_ms())
+        of_pool = {of.pool: of.slots}
+        return waits_for(
+            [replace(task, away=said.get(task.name)) for task in found],
+            lambda pool: replace(slots(pool), needed=of_pool.get(pool)),
+            now_ms=now_ms(),
+        )
 
     def lag(self, of: Declared) -> LagAnswer:
         """The lag, the newest that is known; none before the first batch."""

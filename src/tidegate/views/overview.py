@@ -271,18 +271,23 @@ class Task:
 
 @dataclass(frozen=True)
 class Slots:
-    """How many slots a pool has, and how many are taken; -1 is no limit, None that there is no such pool."""
+    """How many slots a pool has, and how many are taken; -1 is no limit, None that there is no such pool.
+
+    `needed` is what it is to have; None where that is not known.
+    """
 
     pool: str
     total: int | None
     taken: int = 0
+    needed: int | None = None
 
     def why_not(self) -> str | None:
         """Why a task that needs a slot has to wait; None where it does not."""
+        make = "" if self.needed is None else f". Run `{pool_command(self.pool, self.needed)}`"
         if self.total is None:
-            return f"the pool {self.pool}, which does not exist"
+            return f"the pool {self.pool}, which does not exist{make}"
         if self.total == 0:
-            return f"a slot of the pool {self.pool}, which has none"
+            return f"a slot of the pool {self.pool}, which has none{make}"
         full = 0 <= self.total <= self.taken
         return f"a slot of the pool {self.pool} ({self.taken} of {self.total} taken)" if full else None
 
