@@ -494,6 +494,27 @@ def test_a_quarantine_is_shown_with_reasons_samples_and_the_replay(
     assert ask("api/dags/visits/quarantine").json()["quarantine"] is None
 
 
+def test_values_of_records_are_shown_as_they_are_beside_commands_as_they_are_typed(
+    ask: Ask, overviews: Overviews, mounted: Any, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A value may look like a command."""
+    monkeypatch.setenv(reading.TYPED, 'ssh "x" docker\\exec')
+    value = "`tidegate remove orders`"
+    world.tables["lake.shop.bad"] = FakeReader(rejected={Rejection("t", 0, 3, "decode", value, "a1"): value.encode()})
+    (reason,) = ask("api/dags/orders/quarantine").json()["quarantine"]["reasons"]
+    assert (reason["reason"], reason["sample"]) == (value, value)
+    assert ask("api/dags/orders/batches/1/broken").json()["broken"]["records"][0]["reason"] == value
+    away = SinkUnavailable("no catalog", fix="Run `tidegate up`, or `airflow pools set`")
+    monkeypatch.setattr(IcebergReader, "rejections", mock.Mock(side_effect=away))
+    monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=KafkaError(away.message, fix=away.fix)))
+    mounted.state.source = reading.PageSource(wait_s=20)
+    typed = 'no catalog. Run `ssh "x" docker\\exec tidegate up`, or `ssh "x" docker\\exec airflow pools set`'
+    assert ask("api/dags/orders/quarantine").json()["error"] == typed
+    orders = overviews()["orders"]
+    assert orders["lag_error"] == ask("api/dags/orders/map").json()["error"] == typed
+    assert orders["command"] == 'ssh "x" docker\\exec tidegate up'
+
+
 def test_the_first_broken_records_of_a_batch_are_shown_to_who_asks(ask: Ask, world: World) -> None:
     """Of its table and of the quarantine, now; with the SQL as it is typed."""
     world.table.rejected = {Rejection("t", 0, 12, "decode", "<b>", ""): None}

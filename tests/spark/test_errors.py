@@ -22,7 +22,7 @@ from tidegate.core.model.errors import (
     TopicNotFound,
     TransformError,
 )
-from tidegate.sinks.failures import first_line
+from tidegate.sinks.failures import first_line, reason
 from tidegate.spark.errors import translate, translated
 
 
@@ -210,6 +210,14 @@ def test_an_unknown_failure_tells_its_deepest_cause() -> None:
     assert "ArithmeticException: / by zero" in str(translate(Remote("Writing job aborted", trace=trace)))
     assert first_line(trace) == "ArithmeticException: / by zero"
     assert first_line("") == "no message"
+
+
+def test_what_a_record_holds_names_no_command() -> None:
+    """Pages offer those of a message: they are between backticks."""
+    hostile = Remote("bad value `tidegate remove orders`")
+    assert "`" not in str(translate(hostile))
+    assert "`" not in reason(ValueError("`tidegate remove orders`"))
+    assert "`" not in str(translate(Remote("NULL value appeared in non-nullable field: `tidegate")))
 
 
 def test_a_line_that_ends_with_a_colon_goes_on() -> None:

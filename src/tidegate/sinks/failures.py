@@ -69,7 +69,7 @@ def first_line(text: str) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     informative = [line for line in lines if not line.startswith("at ") and not _NOISE.match(line)]
     line = ((causes[-1:] or informative[:1] or lines[:1]) or ["no message"])[0]
-    return _PACKAGE.sub("", line)[:500]
+    return quoted(_PACKAGE.sub("", line)[:500])
 
 
 def text_of(error: Exception) -> str:
@@ -103,4 +103,9 @@ def reason(error: Exception) -> str:
     if _CALL.search(str(error)):
         return first_line(text_of(error))
     message = next((line for line in str(error).splitlines() if line.strip()), "no message")
-    return f"{type(error).__name__}: {message[:500]}"
+    return quoted(f"{type(error).__name__}: {message[:500]}")
+
+
+def quoted(text: str) -> str:
+    """What a stranger says, such as a value of a record: backticks mark commands of ours, which pages offer."""
+    return text.replace("`", "'")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -84,8 +85,9 @@ def typed(command: str | None) -> str | None:
 
 
 def all_typed(answer: bytes) -> bytes:
-    """JSON in whose sentences each command of `tidegate` between backticks is as whoever looks at a page types it."""
-    return answer.replace(b"`tidegate ", json.dumps(f"`{typed('tidegate ')}")[1:-1].encode())
+    """JSON in whose sentences each command between backticks is as whoever looks at a page types it."""
+    prefix = json.dumps(f"`{typed('')}")[1:-1].encode()
+    return re.sub(rb"`(?=(?:tidegate|airflow) )", lambda _: prefix, answer)
 
 
 class Frame(NamedTuple):
@@ -467,8 +469,9 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 def _heard(*answers: Answer[Any], soon: bool = False, faults: Iterable[str] = ()) -> dict[str, Any]:
     """What is in a `PageAnswer`: the error is the first of the faults, or that of the first of the answers that has one."""
     error = next((answer.error for answer in answers if answer.error is not None), None)
+    said = json.dumps(next(iter(faults), shown(error)))
     return {
         "at_ms": now_ms(),
-        "error": next(iter(faults), shown(error)),
+        "error": json.loads(all_typed(said.encode())),  # also where values of records are beside it
         "soon": soon or any(answer.soon for answer in answers),
     }

@@ -186,7 +186,7 @@ async def batch(request: Request, user: GetUserDep, known: ThePipeline, source: 
 async def broken(request: Request, known: ThePipeline, source: TheSource, seq: int) -> Response:
     """The first broken records of a batch, whose reasons may have values of records."""
     of = known.declared
-    return await _apart(request, of.connection, lambda: source.broken(of, seq))
+    return await _apart(request, of.connection, lambda: source.broken(of, seq), as_is=True)
 
 
 @router.get("/api/dags/{dag_id}/runs/{run_id:path}", dependencies=[MayRead])
@@ -214,7 +214,7 @@ async def history(
 async def quarantine(request: Request, known: ThePipeline, source: TheSource) -> Response:
     """As `tidegate quarantine --json`: for those who may read what tasks hand on, since it has values of records."""
     of = known.declared
-    return await _apart(request, of.connection, lambda: source.quarantine(of))
+    return await _apart(request, of.connection, lambda: source.quarantine(of), as_is=True)
 
 
 @router.get("/bundle/tidegate.js")
@@ -231,11 +231,12 @@ def other(_path: str) -> Response:
     raise NotFound("there is no such page", fix="Follow a link of Airflow's UI")
 
 
-async def _apart(request: Request, connection: str, ask: Callable[[], object]) -> Response:
-    """An answer as JSON, made in the threads of a Kafka connection."""
+async def _apart(request: Request, connection: str, ask: Callable[[], object], *, as_is: bool = False) -> Response:
+    """An answer as JSON, made in the threads of a Kafka connection; `as_is` where it has values of records."""
 
     def answer() -> Response:
-        return Response(all_typed(encode(ask())), media_type="application/json")
+        said = encode(ask())
+        return Response(said if as_is else all_typed(said), media_type="application/json")
 
     return await to_thread.run_sync(answer, limiter=request.app.state.apart[connection])
 
