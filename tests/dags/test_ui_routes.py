@@ -48,7 +48,7 @@ from tidegate.airflow.dags import pipeline_dag, replay_dag
 from tidegate.airflow.declared import MARK, PageLink
 from tidegate.airflow.operators.tasks import WAITING
 from tidegate.core.config.pipeline import Pipeline, Quarantine, Sink, Source
-from tidegate.core.model.errors import BrokerUnavailable, KafkaError, SinkUnavailable, TopicNotFound
+from tidegate.core.model.errors import BrokerUnavailable, KafkaAuthFailed, KafkaError, SinkUnavailable, TopicNotFound
 from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.state.cursor import Accepted
 from tidegate.core.state.history import TableCommit, TableHistory
@@ -410,6 +410,15 @@ def test_what_brokers_will_refuse_stops_a_pipeline_before_its_next_run(
     mounted.state.source = reading.PageSource()
     orders = overviews()["orders"]
     assert (orders["trouble"], orders["refusal"]) == ("stopped", str(gone))
+    # a pipeline goes on without what is gone where its file says so, and not without its login
+    known = mounted.state.source.dags._known
+    dag_hash, declared = known["orders"]
+    known["orders"] = dag_hash, replace(declared, retires=True)
+    assert overviews()["orders"]["refusal"] is None
+    refused = KafkaAuthFailed("the broker refuses the credentials", fix="Correct them")
+    monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=refused))
+    mounted.state.source._lags.keep_s = 0
+    assert overviews()["orders"]["refusal"] == str(refused)
 
 
 def test_what_pages_have_read_of_a_table_stops_its_pipeline_in_the_list(
@@ -690,6 +699,13 @@ def test_a_pipeline_that_has_saved_something_stays_in_the_list_without_its_file(
         assert "`docker compose exec x tidegate remove orders`" in orders["says"]
         row = ask("api/dags/orders/map").json()["row"]
         assert (row["file_error"], row["command"]) == (orders["file_error"], orders["command"])
+        # a first range is something, too
+        ledger, cursor = Ledger(DatabaseStore(), "orders"), DatabaseStore().get("tidegate.orders.cursor")
+        ledger.delete("tidegate.orders.cursor")
+        try:
+            assert overviews()["orders"]["trouble"] == "file"
+        finally:
+            DatabaseStore().put("tidegate.orders.cursor", cursor, "")
     finally:
         with create_session() as session:
             session.get_one(DagModel, "orders").is_stale = False

@@ -25,6 +25,7 @@ from tidegate.core.config.names import BACKFILL
 from tidegate.core.model.errors import (
     KafkaAuthFailed,
     OffsetsOutOfRange,
+    PartitionsDeleted,
     StateCorrupt,
     StateNewer,
     TidegateError,
@@ -71,6 +72,9 @@ TYPED = "TIDEGATE_COMMAND_PREFIX"
 """What people type before a command, where `tidegate` runs in a container."""
 REFUSALS = (KafkaAuthFailed, OffsetsOutOfRange, TopicNotFound)
 """What brokers answer to the next run, too. Other errors may be of this server, which may lack a connection or a file."""
+RETIRED = (PartitionsDeleted, TopicNotFound)
+"""Of those, what a pipeline that retires what is gone goes on without."""
+NOTHING = Listing(has_cursor=False, ranges=())
 Lags = list[PartitionLag]
 
 
@@ -123,7 +127,7 @@ class PageSource:
         other pipelines that cannot be read are shown, too.
         """
         states = {name: _state(name) for name in of}
-        of = {name: each for name, each in of.items() if each.current or name in file_errors or states[name].listing.has_cursor}
+        of = {name: each for name, each in of.items() if each.current or name in file_errors or states[name].listing != NOTHING}
         asked = {
             (name, found.declared.connection): ask
             for name, found in of.items()
@@ -156,7 +160,8 @@ class PageSource:
         active = active_run(ran)
         plans, _ = self._plans.of(declared.pipeline, state.listing, most=SPARKLINE)
         behind: dict[str, Any] = {} if lag is None else {"lag_error": shown(lag.error), "lag_soon": lag.soon}
-        if lag is not None and isinstance(lag.error, REFUSALS) and not declared.retires:
+        goes_on = RETIRED if declared.retires else ()
+        if lag is not None and isinstance(lag.error, REFUSALS) and not isinstance(lag.error, goes_on):
             behind["refusal"] = behind["lag_error"]
         elif (refusal := self._refused_by_table(declared, state, ran)) is not None:
             behind["refusal"] = shown(refusal)
