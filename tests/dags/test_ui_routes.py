@@ -611,14 +611,22 @@ def test_what_loads_handed_on_is_shown_with_their_batch(ask: Ask) -> None:
     assert blocks(ask, "marks") == [["cold", "errors"], [], [], []]
 
 
-def test_the_history_has_the_batches_of_its_hours(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_history_has_the_batches_of_its_hours(ask: Ask, mounted: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the lag of each, the lag now, and what is to be expected."""
     monkeypatch.setattr(reading, "now_ms", lambda: 10_000)
     view = ask("api/dags/orders/history?hours=1&buckets=10").json()
     assert [(p["seq"], p["lag"], p["records"], p["rows"]) for p in view["points"]] == [(3, 10, 30, None)]
     each = ask("api/dags/orders/history?hours=1&buckets=300").json()
     assert (each["complete"], each["lag"], each["error"], each["faults"]) == (True, 25, None, [])
-    assert set(each["forecast"]) == {"next_bound", "interval_s", "arrival_per_s", "drain_s", "verdict"}
+    assert set(each["forecast"]) == {"next_bound", "bound_by", "interval_s", "arrival_per_s", "drain_s", "verdict"}
+    # nothing drains a pipeline that is paused
+    known, intervals = mounted.state.source.dags._known, []
+    known["orders"] = known["orders"][0], replace(known["orders"][1], interval_s=60.0)
+    for is_paused in (True, False):
+        with create_session() as session:
+            session.get_one(DagModel, "orders").is_paused = is_paused
+        intervals.append(ask("api/dags/orders/history").json()["forecast"]["interval_s"])
+    assert intervals == [None, 60.0]
     monkeypatch.setattr(reading, "now_ms", lambda: 3_600_000 + 2500)
     assert [p["seq"] for p in ask("api/dags/orders/history?hours=1&buckets=300").json()["points"]] == [3]
     assert ask("api/dags/orders/history?hours=0").status_code == 422

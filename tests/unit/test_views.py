@@ -25,6 +25,7 @@ from tidegate.core.model.ranges import OffsetRange, TopicPartition
 from tidegate.core.planning.plan import Skip
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
+from tidegate.core.rates.policy import MOST_RATE
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.history import Missing
 from tidegate.core.state.jobs import COLD_S
@@ -424,18 +425,29 @@ def test_the_forecast_says_what_the_policy_allows_and_when_the_backlog_is_gone()
     batches = [Point(1000 * n, n, 1, lag=20, records=10) for n in range(20)]
     found = forecast(cursor, batches, interval_s=1.0, lag=100)
     assert (found.next_bound, found.arrival_per_s, found.interval_s) == (40, 10.0, 1.0)
+    assert found.bound_by == "the rate policy"
     assert (found.verdict or "").startswith("the pipeline keeps up: 10 records/s arrive")
     assert found.drain_s == pytest.approx(2 * 1.0 + 0.1 + 0.01 * 40, abs=0.01)
     assert forecast(cursor, batches, interval_s=1.0, lag=None) == replace(found, drain_s=None)
     unbounded = forecast(changed(cursor, rate_state={}), batches, interval_s=1.0, lag=100)
-    assert (unbounded.next_bound, unbounded.drain_s is not None) == (None, True)
+    assert (unbounded.next_bound, unbounded.bound_by, unbounded.drain_s is not None) == (None, None, True)
     # a limit of the file counts as well, whatever the policy would allow
     limited = forecast(cursor, batches, interval_s=1.0, lag=100, max_records=5)
-    assert (limited.next_bound, limited.drain_s) == (5, None)
+    assert (limited.next_bound, limited.bound_by, limited.drain_s) == (5, "limits.max_records", None)
     assert "limits.max_records lets a run every 1 s load 5 of them" in (limited.verdict or "")
     assert forecast(cursor, batches, interval_s=1.0, lag=100, max_records=50) == found
+    # and so does the policy, which may allow more later
+    faster = [replace(point, records=50) for point in batches]
+    behind = forecast(cursor, faster, interval_s=1.0, lag=100)
+    assert (behind.verdict, behind.drain_s) == (
+        "the pipeline falls behind: 50 records/s arrive, and the rate policy lets a run every 1 s load 40 of them",
+        None,
+    )
     catches_up = forecast(cursor, batches, interval_s=1.0, lag=100, max_records=5, catch_up=True)
     assert (catches_up.next_bound, catches_up.verdict, catches_up.drain_s) == (5, None, None)
+    # two plans within a millisecond of a topic that has just joined
+    at_once = [Point(n, n, 1, lag=2**60 * n, records=0) for n in range(2)]
+    assert forecast(cursor, at_once, interval_s=1.0, lag=2**62).arrival_per_s == MOST_RATE
 
 
 @pytest.mark.parametrize(

@@ -349,11 +349,12 @@ class PageSource:
         kind, reason = without_a_batch(ran, states.get("plan"))
         return RunAnswer(kind=kind, reason=reason, **_heard(loads))
 
-    def history(self, of: Declared, *, hours: int, buckets: int) -> HistoryAnswer:
-        """What the batches of the last hours read and took, how far behind they were, and what is to be expected.
+    def history(self, known: KnownDag, *, hours: int, buckets: int) -> HistoryAnswer:
+        """What the batches of the last hours read and took, how far behind they were, and what is to be expected of a schedule.
 
         `complete`: whether all saved ranges of that time are read; the rest comes with the next request.
         """
+        of = known.declared
         state, until_ms = _state(of.pipeline), now_ms()
         from_ms = until_ms - hours * 3_600_000
         plans, complete = self._plans.of(of.pipeline, state.listing, from_ms=from_ms)
@@ -369,7 +370,12 @@ class PageSource:
             until_ms=until_ms,
             points=sampled(ran, from_ms=from_ms, until_ms=until_ms, buckets=buckets),
             forecast=forecast(
-                state.cursor, ran, interval_s=of.interval_s, lag=lag, max_records=of.max_records, catch_up=of.catch_up
+                state.cursor,
+                ran,
+                interval_s=of.interval_s if known.current and not known.paused else None,
+                lag=lag,
+                max_records=of.max_records,
+                catch_up=of.catch_up,
             ),
             lag=lag,
             complete=complete,

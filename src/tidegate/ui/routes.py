@@ -206,8 +206,7 @@ async def history(
     buckets: Annotated[int, Query(ge=1, le=300)] = 120,
 ) -> Response:
     """What batches read and took over time, and what is to be expected."""
-    of = known.declared
-    return await _apart(request, of.connection, lambda: source.history(of, hours=hours, buckets=buckets))
+    return await _apart(request, known.declared.connection, lambda: source.history(known, hours=hours, buckets=buckets))
 
 
 @router.get("/api/dags/{dag_id}/quarantine", dependencies=[MayRead, MayReadValues])

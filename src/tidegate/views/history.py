@@ -12,8 +12,11 @@ from tidegate.core.model.ranges import total_count
 from tidegate.core.rates.advice import Advice
 from tidegate.core.rates.control import RateControl
 from tidegate.core.rates.cost import RECENT_BATCHES, fit_cost, shown
+from tidegate.core.rates.policy import MOST_RATE
 from tidegate.core.state.cursor import Cursor
 from tidegate.core.state.saved_range import SavedRange
+
+LIMIT, POLICY = "limits.max_records", "the rate policy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +116,7 @@ class Forecast:
 
     Attributes:
         next_bound: the most records that the rate policy and `max_records` allow the next batch.
+        bound_by: which of the two.
         interval_s: seconds between two runs.
         arrival_per_s: records/s that arrive.
         drain_s: seconds until what waits is loaded; None also where it grows.
@@ -120,6 +124,7 @@ class Forecast:
     """
 
     next_bound: int | None = None
+    bound_by: str | None = None
     interval_s: float | None = None
     arrival_per_s: float | None = None
     drain_s: float | None = None
@@ -142,7 +147,8 @@ def forecast(
     next one, so runs lie closer than the interval, and nothing is said of it.
     """
     bound, arrival = _least(_next_bound(cursor), max_records), _arrival(batches[-RECENT_BATCHES:])
-    known = Forecast(next_bound=bound, interval_s=interval_s, arrival_per_s=arrival)
+    by = None if bound is None else LIMIT if bound == max_records else POLICY
+    known = Forecast(next_bound=bound, bound_by=by, interval_s=interval_s, arrival_per_s=arrival)
     if catch_up:
         return known
     try:
@@ -153,10 +159,12 @@ def forecast(
         return known
     advice = Advice(fit.a, fit.b, interval_s=interval_s, arrival_rate=arrival, backlog=lag or 0)
     verdict = advice.verdict
-    if max_records is not None and max_records < arrival * interval_s:
+    tight = [each for each in (max_records, bound) if each is not None and each < arrival * interval_s]
+    if tight and (tight[0] == max_records or advice.holds):
+        by, fix = (LIMIT, ". Raise it, or shorten the interval") if tight[0] == max_records else (POLICY, "")
         verdict = (
-            f"the pipeline falls behind: {shown(arrival)} records/s arrive, and limits.max_records lets a run every "
-            f"{interval_s:g} s load {shown(max_records / interval_s)} of them. Raise it, or shorten the interval"
+            f"the pipeline falls behind: {shown(arrival)} records/s arrive, and {by} lets a run every {interval_s:g} s load "
+            f"{shown(tight[0] / interval_s)} of them{fix}"
         )
     if lag is None:
         return replace(known, verdict=verdict)
@@ -187,7 +195,7 @@ def _arrival(batches: Sequence[Point]) -> float | None:
     if passed_s <= 0:
         return None
     read = sum(point.records for point in known[:-1])
-    return max(0.0, ((last.lag or 0) - (first.lag or 0) + read) / passed_s)
+    return min(MOST_RATE, max(0.0, ((last.lag or 0) - (first.lag or 0) + read) / passed_s))
 
 
 def _least(one: int | None, other: int | None) -> int | None:

@@ -127,7 +127,7 @@ function history(dag: string, query: URLSearchParams): HistoryAnswer {
     at_ms: from_ms + ((n + 0.2) * (until_ms - from_ms)) / buckets, seq: 4980 - (buckets - n) * 3, batches: 3, lag: Math.round(40_000 + 30_000 * Math.sin(n / 9)), records: 3 * (150_000 + 1000 * (n % 37)),
     bound: n > 40 && n < 50 ? null : 200_000 + 500 * (n % 11), run_s: n < 20 ? null : 18 + (n % 13), load_s: n < 20 ? null : 11 + (n % 7), rows: 170_000,
   }));
-  const forecast = dag === "empty" ? { next_bound: null, interval_s: 60, arrival_per_s: null, drain_s: null, verdict: null } : { next_bound: 214_000, interval_s: 60, arrival_per_s: 3120.5, drain_s: 96, verdict: "the pipeline keeps up: 3,120 records/s arrive, and a run every 60 s loads at most 9,411 records/s; it would keep up with an interval of 12 s or longer" };
+  const forecast = dag === "empty" ? { next_bound: null, bound_by: null, interval_s: 60, arrival_per_s: null, drain_s: null, verdict: null } : { next_bound: 214_000, bound_by: "the rate policy", interval_s: 60, arrival_per_s: 3120.5, drain_s: 96, verdict: "the pipeline keeps up: 3,120 records/s arrive, and a run every 60 s loads at most 9,411 records/s; it would keep up with an interval of 12 s or longer" };
   return { at_ms: until_ms, from_ms, until_ms, points, forecast, lag: 37_035, complete: hours < 700, faults: [], error: null, soon: false };
 }
 

@@ -83,7 +83,7 @@ const beside = ({ run_s, load_s }: Point): number | null => (run_s === null ? nu
 
 function Expected({ of: { forecast, lag } }: { of: HistoryAnswer }) {
   const said = [
-    ...(forecast.next_bound === null ? [] : [`The next batch may have ${count(forecast.next_bound)} records.`]),
+    ...(forecast.next_bound === null ? [] : [`The next batch may have ${count(forecast.next_bound)} records, by ${forecast.bound_by ?? ""}.`]),
     ...(forecast.arrival_per_s === null || forecast.verdict !== null ? [] : [`${count(forecast.arrival_per_s)} records/s arrive.`]),
     ...(forecast.drain_s === null || !lag ? [] : [`The ${count(lag)} that wait are loaded in ${duration(forecast.drain_s)}.`]),
     ...(forecast.verdict === null ? [] : [`${forecast.verdict.charAt(0).toUpperCase()}${forecast.verdict.slice(1)}.`]),

@@ -119,6 +119,8 @@ export interface Failure {
 export interface Forecast {
   /** The most records that the rate policy and `max_records` allow the next batch. */
   next_bound: number | null;
+  /** Which of the two. */
+  bound_by: string | null;
   /** Seconds between two runs. */
   interval_s: number | null;
   /** Records/s that arrive. */
