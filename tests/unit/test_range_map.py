@@ -168,6 +168,9 @@ def test_the_partitions_that_are_the_furthest_behind_come_first() -> None:
     log = Watermarks({A: 0, B: 900, C: 0}, {A: 20, B: 910, C: 16})
     rows = partition_rows(cursor_of("p", 1, {A: 5}), log)
     assert [(row.topic_partition, row.behind) for row in rows] == [(C, 16), (A, 15), (B, 10)]
+    # one that has lost records is not on the last of many pages
+    lost = partition_rows(cursor_of("p", 1, {A: 5, B: 899}), log)
+    assert [(row.topic_partition, row.behind) for row in lost] == [(B, 11), (C, 16), (A, 15)]
 
 
 def test_blocks_carry_marks_and_rates_of_their_batches() -> None:

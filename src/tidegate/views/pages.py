@@ -61,7 +61,7 @@ class MapAnswer(PageAnswer):
     Attributes:
         span_ms: from when until when all rows are (epoch ms); None where time is not the axis.
         partitions: of all pages.
-        rows: those that are the furthest behind first.
+        rows: those that have lost the most first, then those that are the furthest behind.
         row: the pipeline at a glance, as in the list.
         quarantine: the table of rejected records; None where the pipeline has none.
         faults: saved state that cannot be read.

@@ -109,7 +109,7 @@ class PartitionRow:
 
 
 def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[PartitionRow]:
-    """The rows of a map, still without blocks: those that are the furthest behind first."""
+    """The rows of a map, still without blocks: those that have lost the most first, then those that are the furthest behind."""
     offsets = cursor.at.offsets
     log = watermarks or Watermarks({}, {})
     partitions = {*offsets, *log.latest}
@@ -120,7 +120,12 @@ def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[Partit
         begin = (start if next_offset is None else next_offset) or 0
         behind = None if end is None else max(0, end - begin)
         rows.append(PartitionRow(**tp._asdict(), next_offset=next_offset, log_start=start, log_end=end, behind=behind))
-    return sorted(rows, key=lambda row: (-(row.behind or 0), row.topic, row.partition))
+
+    def last(row: PartitionRow) -> tuple[int, int, str, int]:
+        lost = 0 if row.next_offset is None else max(0, (row.log_start or 0) - row.next_offset)
+        return -lost, -(row.behind or 0), row.topic, row.partition
+
+    return sorted(rows, key=last)
 
 
 def offset_map(

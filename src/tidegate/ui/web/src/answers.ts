@@ -226,7 +226,7 @@ export interface MapAnswer {
   partitions: number;
   /** The pipeline at a glance, as in the list. */
   row: PipelineRow;
-  /** Those that are the furthest behind first. */
+  /** Those that have lost the most first, then those that are the furthest behind. */
   rows: PartitionRow[];
   first_seq: number | null;
   last_seq: number | null;
