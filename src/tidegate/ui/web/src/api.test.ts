@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from "vitest";
 
-import { address, part, refused, runPage } from "./api";
+import { address, nowMs, part, refused, runPage, view } from "./api";
 
 describe("an address", () => {
   it("is below the one that Airflow is served at, whatever an id holds", () => {
@@ -26,5 +26,23 @@ describe("a refusal", () => {
     expect(refused(401, { detail: "Not authenticated" }, false).fix).toContain("log in");
     expect(refused(403, { detail: "Forbidden" }, false).fix).toContain("role Viewer");
     expect(refused(403, { detail: "Forbidden" }, true).fix).toContain("role User");
+  });
+});
+
+describe("the time", () => {
+  it("is the server's, where the browser's clock is wrong", async () => {
+    vi.stubGlobal("document", { baseURI: "https://host/" });
+    for (const wrongMs of [600_000, -600_000, 1000]) {
+      const date = new Date(Date.now() + wrongMs).toUTCString();
+      vi.stubGlobal("fetch", () => Promise.resolve(Response.json({}, { headers: { Date: date } })));
+      await view("pipelines");
+      const differs = nowMs() - Date.now();
+      if (wrongMs === 1000) expect(differs).toBe(0);
+      else expect(Math.abs(differs - wrongMs)).toBeLessThan(2000);
+    }
+    vi.stubGlobal("fetch", () => Promise.resolve(Response.json({})));
+    await view("pipelines");
+    expect(nowMs() - Date.now()).toBe(0);
+    vi.unstubAllGlobals();
   });
 });

@@ -34,6 +34,12 @@ export const address = (path: string): string => new URL(path, document.baseURI)
 export const part = (id: string | number): string => encodeURIComponent(id);
 
 const PATIENCE_MS = 30_000;
+/** Differences of two clocks that an answer may take, ms. */
+const SAME_MS = 2000;
+let ahead = 0;
+
+/** The time by the server's clock, epoch ms, which all times of answers are of; the browser's may be wrong. */
+export const nowMs = (): number => Date.now() + ahead;
 
 async function send<T>(path: string, init: RequestInit = {}, signal?: AbortSignal): Promise<T> {
   const limit = AbortSignal.timeout(PATIENCE_MS);
@@ -41,6 +47,8 @@ async function send<T>(path: string, init: RequestInit = {}, signal?: AbortSigna
   let body: unknown;
   try {
     response = await fetch(address(path), { credentials: "same-origin", ...init, signal: signal ? AbortSignal.any([signal, limit]) : limit });
+    const differs = Date.parse(response.headers.get("Date") ?? "") - Date.now();
+    ahead = Math.abs(differs) > SAME_MS ? differs : 0;
     body = await response.json().catch(() => null);
   } catch {
     throw new RequestFailed("Airflow's API server does not answer");

@@ -21,8 +21,8 @@ function two(s: number, large: number, of: string, small: number, rest: string):
 /** How long ago a time (epoch ms) was. */
 export const ago = (atMs: number, nowMs: number): string => `${duration(Math.max(0, Math.floor((nowMs - atMs) / 1000)))} ago`;
 
-/** A time (epoch ms) in the browser's zone. */
-export const time = (atMs: number): string => new Date(atMs).toLocaleString();
+/** A time (epoch ms) in the browser's zone, which it names: Airflow's UI may show another one. */
+export const time = (atMs: number): string => new Date(atMs).toLocaleString(undefined, { timeZoneName: "short" });
 
 /** A time (epoch ms) in the browser's zone, as short as an axis needs it. */
 export const clock = (atMs: number): string =>

@@ -1,6 +1,6 @@
 import { useCallback, useEffect, useRef, useState } from "react";
 
-import { RequestFailed } from "./api";
+import { RequestFailed, nowMs } from "./api";
 
 /** How often what may change is asked for, seconds; where a newer answer is on its way, sooner. */
 export const EVERY_S = 10;
@@ -53,7 +53,7 @@ export function useAnswer<T>(
       let pauseS = everyS;
       try {
         const answer = await asking.current.ask(leaving.signal);
-        if (!leaving.signal.aborted) setState({ key, answer, atMs: Date.now(), error: undefined });
+        if (!leaving.signal.aborted) setState({ key, answer, atMs: nowMs(), error: undefined });
         if (everyS !== null && asking.current.waits(answer)) pauseS = SOON_S;
       } catch (error) {
         const failed = error instanceof RequestFailed ? error : new RequestFailed(String(error));
@@ -82,12 +82,12 @@ export function useAnswer<T>(
   };
 }
 
-/** The time, epoch ms, once a second. */
+/** The time by the server's clock, epoch ms, once a second. */
 export function useNow(): number {
-  const [now, setNow] = useState(Date.now);
+  const [now, setNow] = useState(nowMs);
   useEffect(() => {
     const timer = setInterval(() => {
-      setNow(Date.now());
+      setNow(nowMs());
     }, 1000);
     return () => {
       clearInterval(timer);
