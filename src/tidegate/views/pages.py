@@ -25,11 +25,15 @@ adapter: Any = cache(TypeAdapter)
 
 @dataclass(frozen=True, kw_only=True)
 class PipelinesAnswer:
-    """The pipelines that the user may see, those that need attention first, and what keeps Airflow from running tasks."""
+    """The pipelines that the user may see, those that need attention first, and what keeps Airflow from running tasks.
+
+    `empty` is said where there are none.
+    """
 
     at_ms: int
     pipelines: tuple[PipelineRow, ...]
     airflow: tuple[str, ...]
+    empty: str = "No pipeline yet, or none that you may see. `tidegate init` writes a first one into a DAG folder."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -184,7 +184,7 @@ function airflow(method: string, path: string, body: string): [number, unknown] 
 export function answer(method: string, path: string, query: URLSearchParams, body: string): [number, unknown] {
   if (path.startsWith("api/v2/")) return airflow(method, path, body);
   const [, , what, id = "", view, ...rest] = path.split("/").map(decodeURIComponent);
-  if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES, airflow: [] } satisfies PipelinesAnswer];
+  if (what === "pipelines") return [200, { at_ms: NOW(), pipelines: PIPELINES, airflow: [], empty: "" } satisfies PipelinesAnswer];
   if (id === "forbidden") return [403, { detail: "Forbidden" }];
   if (id === "none") return [404, { message: "none is no pipeline of Tidegate", fix: "Open the page of a pipeline's own DAG" }];
   if (view === "map") return [200, map(id, query)];

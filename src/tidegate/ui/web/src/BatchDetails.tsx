@@ -1,5 +1,5 @@
 import type { Batch, BatchAnswer } from "./answers";
-import { rangePage, runPage, taskPage, tasksOf } from "./api";
+import { address, part, rangePage, runPage, taskPage, tasksOf } from "./api";
 import { Broken } from "./Broken";
 import { count, duration, time } from "./format";
 import { Refused } from "./Page";
@@ -30,7 +30,7 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
       )}
       <Phases dagId={dagId} batch={batch} />
       <Load of={batch.load} />
-      {(batch.load?.errors || batch.loads.some((load) => load.quarantined)) && <Broken dagId={dagId} seq={batch.seq} />}
+      {((batch.load === null ? batch.loads.length > 0 : batch.load.errors) || batch.loads.some((load) => load.quarantined)) && <Broken dagId={dagId} seq={batch.seq} />}
       {batch.rate !== null && (
         <p>
           Backpressure: {batch.rate.policy} allowed {count(batch.rate.records)} records (
@@ -89,8 +89,8 @@ export function BatchDetails({ dagId, of }: { dagId: string; of: BatchAnswer }) 
       )}
       {batch.loads.some((load) => load.quarantined) && (
         <p>
-          The rejected records, why, and the replay that loads them again: <i>Quarantine</i> on the page of the ranges, or{" "}
-          <code>tidegate quarantine {dagId}</code>
+          The rejected records, why, and the replay that loads them again: <i>Quarantine</i> on{" "}
+          <a href={address(`dags/${part(dagId)}/plugin/ranges`)}>the page of the ranges</a>
         </p>
       )}
       {batch.replays.length > 0 && (

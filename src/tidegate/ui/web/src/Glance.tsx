@@ -20,21 +20,21 @@ export type State = keyof typeof STATES;
 export const stateOf = (row: PipelineRow): State => row.trouble ?? "ok";
 
 /** Whether something is to be mended before the command helps, which the sentence says. */
-const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.file_error) !== null && !/`([^`]* )?tidegate /.test(of.says);
+const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.file_error) !== null && !/`([^`]* )?(tidegate|airflow) /.test(of.says);
 
 /** The state of a pipeline, what is so in one sentence of at most `longest` characters, and the command that goes on. */
 export function Glance({ of, now, longest = Infinity }: { of: PipelineRow; now: number; longest?: number }) {
   return (
     <>
       <Chip of={of} now={now} /> {of.says !== "" && <Cut text={of.says} longest={longest} />}
-      {of.command !== null && <Command line={of.command} later={isLater(of)} />}
+      {of.command !== null && <Command key={of.command} line={of.command} later={isLater(of)} />}
     </>
   );
 }
 
 function Chip({ of, now }: { of: PipelineRow; now: number }) {
   const [kind, said] = STATES[stateOf(of)];
-  const shown = of.loses_in_s !== null ? `loses records in ${duration(of.loses_in_s)}` : of.trouble === null && of.seq === 0 ? "no batch yet" : said;
+  const shown = of.loses_in_s ? `loses records in ${duration(of.loses_in_s)}` : of.trouble === null && of.seq === 0 ? "no batch yet" : said;
   return (
     <>
       <span className={`state ${kind}`}>{shown}</span>

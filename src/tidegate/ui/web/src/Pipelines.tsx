@@ -22,7 +22,7 @@ export function Pipelines() {
     <Page title="Tidegate">
       <Asking asked={asked} />
       <Faults faults={asked.answer?.airflow ?? []} />
-      {pipelines?.length === 0 && <p>{withCode("No pipeline yet, or none that you may see. `tidegate init` writes a first one into a DAG folder.")}</p>}
+      {pipelines?.length === 0 && <p>{withCode(asked.answer?.empty ?? "")}</p>}
       {pipelines !== undefined && pipelines.length > 0 && (
         <>
           <Counts of={pipelines} only={only} show={setOnly} />

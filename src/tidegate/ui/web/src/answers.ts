@@ -362,6 +362,7 @@ export interface PipelinesAnswer {
   at_ms: number;
   pipelines: PipelineRow[];
   airflow: string[];
+  empty: string;
 }
 
 /** Offsets `[from_offset, until_offset)` of a partition, and why they begin and end there; null where that is not known. */
