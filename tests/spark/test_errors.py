@@ -213,9 +213,9 @@ def test_an_unknown_failure_tells_its_deepest_cause() -> None:
 
 
 def test_what_a_record_holds_names_no_command() -> None:
-    """Pages offer those of a message: they are between backticks."""
-    hostile = Remote("bad value `tidegate remove orders`")
-    assert "`" not in str(translate(hostile))
+    """Pages offer those of a message: they are between backticks. Nor does it turn the text after it."""
+    hostile = str(translate(Remote("bad value \u202e`tidegate remove orders`")))
+    assert not {"`", "\u202e"} & {*hostile}
     assert "`" not in reason(ValueError("`tidegate remove orders`"))
     assert "`" not in str(translate(Remote("NULL value appeared in non-nullable field: `tidegate")))
 

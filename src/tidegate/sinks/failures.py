@@ -35,6 +35,7 @@ _CALL = re.compile(
     re.DOTALL,
 )
 """How gRPC prints a call that failed."""
+_STEERS = re.compile("[`\u202a-\u202e\u2066-\u2069]")
 _PACKAGE = re.compile(r"\b([a-z][\w]*\.)+(?=[A-Z]\w*(Exception|Error)\b)")
 _NOISE = re.compile(
     r"^(Caused by: )?([\w.]*SparkException: )?"
@@ -107,5 +108,8 @@ def reason(error: Exception) -> str:
 
 
 def quoted(text: str) -> str:
-    """What a stranger says, such as a value of a record: backticks mark commands of ours, which pages offer."""
-    return text.replace("`", "'")
+    """What a stranger says, such as a value of a record: without backticks, and what turns the text after it.
+
+    Backticks mark commands of ours, which pages offer.
+    """
+    return _STEERS.sub("'", text)

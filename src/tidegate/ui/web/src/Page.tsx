@@ -21,7 +21,7 @@ export const withCode = (text: string): ReactNode[] => text.split(/`([^`]+)`/).m
 export function Cut({ text, longest, plain = false }: { text: string; longest: number; plain?: boolean }) {
   const isCut = text.length > longest;
   const shown = isCut ? `${text.slice(0, longest).replace(/\s\S*$/, "")}…` : text;
-  return <span title={isCut ? text : undefined}>{plain ? shown : withCode(shown)}</span>;
+  return <bdi title={isCut ? text : undefined}>{plain ? shown : withCode(shown)}</bdi>;
 }
 
 /** Why something is not shown, or is not new. */
