@@ -2,7 +2,7 @@ import { type KeyboardEvent, type PointerEvent, memo, useMemo, useState } from "
 
 import type { MapBlock, PartitionRow } from "./answers";
 import { clock, count } from "./format";
-import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, offsetAt, pathsOf, rateOf, shareOf, spanOf } from "./geometry";
+import { type Span, blockAt, boxOf, dragged, firstChosen, held, indexAt, lostOf, marksOf, offsetAt, pathsOf, rateOf, shareOf, spanOf } from "./geometry";
 import { KINDS, type Look, MARKS, fillOf } from "./kinds";
 import { token } from "./style";
 import { useWidth } from "./useWidth";
@@ -78,13 +78,18 @@ export const MapRow = memo(function MapRow({ row: newest, look, times, marked, o
 
   const { blocks, next_offset, log_start, log_end } = row;
   const { from, until } = span;
-  const drawn = useMemo(() => {
-    if (width === 0) return null;
+  const [drawn, lost] = useMemo(() => {
+    if (width === 0) return [null, null];
     const shown = { from, until };
-    return [
-      ...[...pathsOf(blocks, shown, width, HEIGHT, (block) => fillOf(block, look))].map(([fill, path]) => <path key={fill} d={path} fill={fill} />),
+    const paths = (some: MapBlock[]) =>
+      [...pathsOf(some, shown, width, HEIGHT, (block) => fillOf(block, look))].map(([fill, path]) => <path key={fill} d={path} fill={fill} />);
+    // what is lost is no longer in the log, and not pale for it
+    const above = paths(blocks.filter(({ kind }) => kind === "lost"));
+    const below = [
+      ...paths(blocks.filter(({ kind }) => kind !== "lost")),
       ...[...marksOf(blocks, shown, width, HEIGHT)].map(([mark, path]) => <path key={mark} data-mark={mark} d={path} fill={MARKS[mark].fill} />),
     ];
+    return [below, above];
   }, [blocks, from, until, width, look]);
   const cursor = next_offset === null || times !== undefined ? undefined : width * shareOf(next_offset, span);
   const end = log_end === null || times !== undefined ? undefined : width * shareOf(log_end, span);
@@ -122,6 +127,7 @@ export const MapRow = memo(function MapRow({ row: newest, look, times, marked, o
         {log_start !== null && times === undefined && log_start > span.from && (
           <rect width={width * shareOf(log_start, span)} height={HEIGHT} fill={token("bg")} opacity="0.6" />
         )}
+        {lost}
         {end !== undefined && <path d={`M${end - 1},0 V${HEIGHT}`} stroke={token("fg")} strokeWidth="2" strokeDasharray="3 3" />}
         {cursor !== undefined && (
           <path d={`M${cursor - 5},0 H${cursor + 5} L${cursor + 1},6 V${HEIGHT} H${cursor - 1} V6 Z`} fill={token("fg")} />
@@ -135,6 +141,7 @@ export const MapRow = memo(function MapRow({ row: newest, look, times, marked, o
         )}
       </svg>
       <span className="number muted">
+        {lostOf(row) > 0 && <span className="state bad">{count(lostOf(row))} lost, </span>}
         {row.behind === null ? "end not known" : `${count(row.behind)} behind`}
       </span>
       <div className="axis muted">

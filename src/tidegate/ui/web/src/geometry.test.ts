@@ -1,7 +1,7 @@
 import { describe, expect, it } from "vitest";
 
 import type { MapBlock, PartitionRow } from "./answers";
-import { blockAt, boxOf, dragged, firstChosen, held, indexAt, marksOf, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
+import { blockAt, boxOf, dragged, firstChosen, held, indexAt, lostOf, marksOf, newestOf, offsetAt, pathsOf, replayable, shareOf, spanOf, versionOf } from "./geometry";
 
 const block = (from: number, until: number): MapBlock => ({
   from,
@@ -81,6 +81,13 @@ describe("a block", () => {
     expect(boxOf(block(100, 200), span, 300)).toEqual({ x: 0, width: 99 });
     expect(boxOf(block(100, 101), span, 300)).toEqual({ x: 0, width: 1 });
     expect(boxOf(block(100, 101), span, 900).width).toBe(3);
+  });
+
+  it("shows what is lost wider, and counts it", () => {
+    const lost: MapBlock = { ...block(300, 301), kind: "lost" };
+    expect(boxOf(lost, spanOf(row), 300).width).toBe(6);
+    expect(lostOf({ ...row, log_start: 301, blocks: [...row.blocks, lost] })).toBe(1);
+    expect([row, { ...row, log_start: null }, { ...row, log_start: 301 }].map(lostOf)).toEqual([0, 0, 0]);
   });
 });
 

@@ -40,16 +40,23 @@ export function indexAt(offset: number, blocks: MapBlock[]): number {
   return after < 0 ? blocks.length - 1 : Math.max(0, after - 1);
 }
 
+/** Pixels of what is lost, however little it is. */
+const LOUD = 6;
+
 /** Where a block is in a row of `width` pixels: visible however small it is, and apart from its neighbour where there is room. */
 export function boxOf(block: MapBlock, span: Span, width: number): { x: number; width: number } {
   const x = width * shareOf(block.from, span);
   const wide = width * shareOf(block.until, span) - x;
-  return { x, width: Math.max(1, wide > 3 ? wide - 1 : wide) };
+  return { x, width: Math.max(block.kind === "lost" ? LOUD : 1, wide > 3 ? wide - 1 : wide) };
 }
 
 /** The offsets of a row that can be replayed. */
 export const replayable = (row: PartitionRow): Span | undefined =>
   held({ from: row.blocks[0]?.from ?? row.log_start ?? 0, until: row.next_offset ?? 0 }, row);
+
+/** How many offsets the log has lost before the cursor read them; what a saved range was to read counts, what is accepted does not. */
+export const lostOf = ({ blocks, log_start, next_offset }: PartitionRow): number =>
+  blocks.some((block) => block.kind === "lost") ? Math.max(0, (log_start ?? 0) - (next_offset ?? 0)) : 0;
 
 /** One SVG path for all blocks that look the same: thousands of elements of their own would be slow. */
 export function pathsOf<L>(blocks: MapBlock[], span: Span, width: number, height: number, lookOf: (block: MapBlock) => L): Map<L, string> {
