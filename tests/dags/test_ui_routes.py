@@ -447,7 +447,10 @@ def test_what_pages_have_read_of_a_table_stops_its_pipeline_in_the_list(
         assert "returns" in refusal()
         ask("api/dags/orders/batches/1")
         assert "lake.shop.orders does not hold earlier batches of orders" in refusal()
-        key = ledger.save_accepted(Accepted(seq=3, gone=True))
+        # what is accepted of something else does not bring the table back
+        ledger.save_accepted(Accepted(seq=3, loss=saved(3, "r3").load.ranges, after=ledger.cursor().last))
+        assert refusal() != "None"
+        key = ledger.save_accepted(Accepted(seq=3, gone=True, after=ledger.cursor().last))
         assert refusal() == "None"
         ledger.delete(key)
         assert refusal() != "None"

@@ -28,6 +28,7 @@ from tidegate.core.model.errors import (
     PartitionsDeleted,
     StateCorrupt,
     StateNewer,
+    TableLost,
     TidegateError,
     TopicNotFound,
 )
@@ -184,12 +185,13 @@ class PageSource:
     def _refused_by_table(self, of: Declared, state: Readable, ran: Iterable[Mapping[str, Any]]) -> TidegateError | None:
         """Why the table will refuse the next plan, by the newest read of its commits for any page: the list asks no catalog.
 
-        It holds until another read, or a plan after it that believed the table. An operator may have accepted it.
+        It holds until another read, or a plan after it that believed the table. An operator may have accepted that it is lost.
         """
         read = self._loads.known((of.table, of.pipeline))
         is_over = any(run["state"] == "success" and run["since_ms"] > read.at_ms for run in ran)
-        is_accepted = state.cursor.seq + 1 in state.listing.accepted
-        return None if read.value is None or is_over or is_accepted else read.value.refusal
+        refusal = None if read.value is None or is_over else read.value.refusal
+        is_accepted = isinstance(refusal, TableLost) and state.accepted is not None and state.accepted.creates
+        return None if is_accepted else refusal
 
     @staticmethod
     def _waiting(of: Declared, run_id: str) -> str | None:

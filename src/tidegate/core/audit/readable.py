@@ -7,7 +7,7 @@ from functools import cached_property, partial
 from typing import TypeVar
 
 from tidegate.core.model.errors import StateCorrupt, StateNewer
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.ledger import Ledger, RangeKey
 from tidegate.core.state.saved_range import SavedRange
 
@@ -44,6 +44,11 @@ class Readable:
         if self.listing.has_cursor and self.known_cursor is None:
             return None
         return next(iter(self.ranges(self.listing.of_seq(self.cursor.seq + 1)[:1])), None)
+
+    @cached_property
+    def accepted(self) -> Accepted | None:
+        """What an operator accepted for the batch after the cursor's; None where there is nothing, or it cannot be read."""
+        return self._read(lambda: self.ledger.accepted(self.listing, self.cursor))
 
     @cached_property
     def all_ranges(self) -> list[SavedRange]:
