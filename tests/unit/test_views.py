@@ -26,7 +26,7 @@ from tidegate.core.planning.plan import Skip
 from tidegate.core.rates import BatchTiming
 from tidegate.core.rates.control import RateBound, RateControl
 from tidegate.core.rates.policy import MOST_RATE
-from tidegate.core.state.cursor import Cursor
+from tidegate.core.state.cursor import Accepted, Cursor
 from tidegate.core.state.history import Missing
 from tidegate.core.state.jobs import COLD_S
 from tidegate.core.state.ledger import Ledger
@@ -491,6 +491,15 @@ def test_what_a_newer_version_has_saved_is_a_fault_of_its_pipeline_alone() -> No
     found = seen(made)
     assert (found.trouble, found.seq) == ("unreadable", 0)
     assert "a newer version" in found.says
+
+
+def test_what_was_accepted_for_the_next_batch_is_read_and_a_broken_one_is_a_fault(ledger: Ledger) -> None:
+    accepted = Accepted(seq=3, gone=True, after=ledger.cursor().last)
+    key = ledger.save_accepted(accepted)
+    assert Readable(ledger).accepted == accepted
+    ledger._store.put(key, "{", "")
+    state = Readable(ledger)
+    assert (state.accepted, len(state.faults)) == (None, 1)
 
 
 def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
