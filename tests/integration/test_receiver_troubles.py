@@ -99,8 +99,8 @@ def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is
     with pytest.raises(KafkaAuthFailed, match=f"accepts the connection's credentials.*Describe on topic {topic}"):
         AdminBrokers(login).watermarks([topic])
 
-    def allow(operation: AclOperation) -> None:
-        right = (ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation)
+    def allow(operation: AclOperation, kind: ResourceType = ResourceType.TOPIC, name: str = topic) -> None:
+        right = (kind, name, ResourcePatternType.LITERAL, f"User:{USER}", "*", operation)
         admin = AdminClient(dict(kafka))
         admin.create_acls([binding := AclBinding(*right, AclPermissionType.ALLOW)])[binding].result(30)
 
@@ -114,6 +114,9 @@ def test_a_right_that_is_missing_is_named_and_none_is_needed_for_a_group_that_is
     assert told == [f"the retention of {topic} is not known: it needs the right DescribeConfigs on the topic"]
     assert list(read_offsets(login, brokers.watermarks([topic]))[where]) == [0]
     with pytest.raises(KafkaAuthFailed, match="does not allow Read on group g"):
+        commit_offsets(login, "g", {where: 1})
+    allow(AclOperation.DESCRIBE, ResourceType.GROUP, "g")  # now the coordinator answers, and each partition is refused
+    with pytest.raises(KafkaAuthFailed, match=r"does not allow Read on group g.*--operation Read --group g`"):
         commit_offsets(login, "g", {where: 1})
 
 

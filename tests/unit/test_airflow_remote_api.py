@@ -62,6 +62,11 @@ FAULT = {"loc": ["body", "slots"], "msg": "must be positive"}
 FORBIDDEN, ROLE = refusal(403, "Forbidden"), "Forbidden .HTTP 403.. It needs Airflow's role {}, or"
 
 
+def test_a_dag_that_is_not_parsed_yet_cannot_be_started_and_the_wait_is_named() -> None:
+    with pytest.raises(PlatformError, match=r"no DAG x yet.*within five minutes, or by `airflow dags reserialize`"):
+        api(refusal(404, "not found")).unpause("x")
+
+
 @pytest.mark.parametrize(
     ("answer", "ask", "message"),
     [

@@ -172,7 +172,8 @@ def tables_take(remote: Remote, pipelines: Iterable[Pipeline]) -> bool:
     for pipeline in pipelines:
         fault = in_time(partial(_table_fault, pipeline, remote))
         if fault is None:
-            err.print(f"{pipeline.name}: table {pipeline.sink.table} was not checked: it does not answer here", style="dim")
+            says = "was not checked: it cannot be read from here, or not soon"
+            err.print(f"{pipeline.name}: table {pipeline.sink.table} {says}", style="dim")
         elif fault:
             takes = False
             err.print(f"{pipeline.name}: {fault}", style="red")

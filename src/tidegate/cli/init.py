@@ -292,15 +292,16 @@ def _write(target: Path, content: bytes) -> None:
 
 def next_steps(folder: Path, pipeline: Pipeline, *, is_of_topic: bool) -> str:
     """What to set before the pipeline's first run, and how to start it. That of a topic has read it by its connection."""
-    catalog = pipeline.sink.table.partition(".")[0].upper()
+    catalog = pipeline.sink.table.partition(".")[0]
+    named = f"PYICEBERG_CATALOG__{catalog.upper()}"
     source, spark = pipeline.source.connection.upper(), pipeline.spark.connection.upper()
     brokers = f"""  export AIRFLOW_CONN_{source}='{{"conn_type": "kafka", "extra": {{"bootstrap.servers": "HOST:9092"}}}}'\n"""
     return f"""
 Set in the environment of all of Airflow's servers, and of your shell, the brokers (librdkafka's settings), a Spark Connect
-server, and for PyIceberg the catalog that is spark.sql.catalog.{catalog.lower()}.* there:
+server, and for PyIceberg the catalog that is spark.sql.catalog.{catalog}.* there:
 
 {"" if is_of_topic else brokers}  export AIRFLOW_CONN_{spark}='{{"conn_type": "spark_connect", "host": "HOST", "port": 15002}}'
-  export PYICEBERG_CATALOG__{catalog}__TYPE=rest PYICEBERG_CATALOG__{catalog}__URI=https://HOST
+  export {named}__TYPE=rest {named}__URI=https://HOST
 
 Then restart Airflow, so that it loads Tidegate's plugin, and run the pipeline:
 

@@ -188,8 +188,8 @@ def _print_verification(
     if isinstance(verification, BatchVerification):
         replays = [f"tidegate replay {this.name} --batch {m.receipt.load.batch}" for m in verification.miscounts]
     else:
-        replays = [replay for replay in [replay_command(this.name, verification.to_replay)] if replay]
-    runs = "`, then `".join(replays or [f"tidegate ledger reload {this.name}"])
+        replays = [replay_command(this.name, verification.to_replay) or ""]
+    runs = "`, then `".join(filter(None, replays)) or f"tidegate ledger reload {this.name}"
     says = f"the table does not hold what was committed; run `{runs}`"
     if this.quarantine_table:
         says += f". Rejected records are looked for in {this.quarantine_table} alone"

@@ -70,7 +70,7 @@ def first_line(text: str) -> str:
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     informative = [line for line in lines if not line.startswith("at ") and not _NOISE.match(line)]
     line = ((causes[-1:] or informative[:1] or lines[:1]) or ["no message"])[0]
-    return quoted(_PACKAGE.sub("", line)[:500])
+    return plain(_PACKAGE.sub("", line)[:500])
 
 
 def text_of(error: Exception) -> str:
@@ -104,10 +104,10 @@ def reason(error: Exception) -> str:
     if _CALL.search(str(error)):
         return first_line(text_of(error))
     message = next((line for line in str(error).splitlines() if line.strip()), "no message")
-    return quoted(f"{type(error).__name__}: {message[:500]}")
+    return plain(f"{type(error).__name__}: {message[:500]}")
 
 
-def quoted(text: str) -> str:
+def plain(text: str) -> str:
     """What a stranger says, such as a value of a record: without backticks, and what turns the text after it.
 
     Backticks mark commands of ours, which pages offer.

@@ -31,7 +31,7 @@ from tidegate.core.model.errors import (
     TopicNotFound,
     TransformError,
 )
-from tidegate.sinks.failures import DECIDED_TWICE, LOOKED_UP, ORIGIN_BROKEN, Rule, first_line, grpc_status, quoted, text_of
+from tidegate.sinks.failures import DECIDED_TWICE, LOOKED_UP, ORIGIN_BROKEN, Rule, first_line, grpc_status, plain, text_of
 from tidegate.sinks.iceberg import errors as iceberg
 
 _SMALLER = (
@@ -226,7 +226,7 @@ def known(error: Exception, **fields: Any) -> TidegateError | None:
         )
     for each in RULES:
         if match := re.search(each.pattern, text):
-            detail = quoted((match[1] if match.re.groups else None) or first_line(text))
+            detail = plain((match[1] if match.re.groups else None) or first_line(text))
             named = {"table": fields.get("table", "<table>"), "topics": fields.get("topics", "what is named"), "detail": detail}
             fix = each.fix.format(**named)
             return each.error(f"{each.message} ({detail})", fix=fix, **fields)

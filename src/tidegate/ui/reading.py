@@ -71,6 +71,8 @@ GONE = (
 it deletes those of files that are no Python."""
 TYPED = "TIDEGATE_COMMAND_PREFIX"
 """What people type before a command, where `tidegate` runs in a container."""
+OPENING = re.compile(r"`(?=(?:tidegate|airflow) )")
+"""Where a command begins, in a sentence."""
 REFUSALS = (KafkaAuthFailed, OffsetsOutOfRange, TopicNotFound)
 """What brokers answer to the next run, too. Other errors may be of this server, which may lack a connection or a file."""
 RETIRED = (PartitionsDeleted, TopicNotFound)
@@ -89,10 +91,10 @@ def typed(command: str | None) -> str | None:
     return None if command is None else f"{os.environ.get(TYPED, '')} {command}".lstrip()
 
 
-def all_typed(answer: bytes) -> bytes:
-    """JSON in whose sentences each command between backticks is as whoever looks at a page types it."""
-    prefix = json.dumps(f"`{typed('')}")[1:-1].encode()
-    return re.sub(rb"`(?=(?:tidegate|airflow) )", lambda _: prefix, answer)
+def all_typed(text: str, *, is_json: bool = False) -> str:
+    """A text, or JSON, with each command between backticks as whoever looks at a page types it."""
+    opening = f"`{typed('')}"
+    return OPENING.sub(lambda _: json.dumps(opening)[1:-1] if is_json else opening, text)
 
 
 class Frame(NamedTuple):
@@ -482,9 +484,9 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 def _heard(*answers: Answer[Any], soon: bool = False, faults: Iterable[str] = ()) -> dict[str, Any]:
     """What is in a `PageAnswer`: the error is the first of the faults, or that of the first of the answers that has one."""
     error = next((answer.error for answer in answers if answer.error is not None), None)
-    said = json.dumps(next(iter(faults), shown(error)))
+    said = next(iter(faults), shown(error))
     return {
         "at_ms": now_ms(),
-        "error": json.loads(all_typed(said.encode())),  # also where values of records are beside it
+        "error": said and all_typed(said),  # also where values of records are beside it
         "soon": soon or any(answer.soon for answer in answers),
     }

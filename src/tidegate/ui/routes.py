@@ -9,7 +9,6 @@ path, and lists are made of what the user may see. Anonymous users are answered 
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -25,7 +24,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_da
 from airflow.configuration import conf
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, JSONResponse, Response
 from starlette.middleware.base import RequestResponseEndpoint
 
 from tidegate.core.model.errors import RequestError, TidegateError
@@ -234,8 +233,8 @@ async def _apart(request: Request, connection: str, ask: Callable[[], object], *
     """An answer as JSON, made in the threads of a Kafka connection; `as_is` where it has values of records."""
 
     def answer() -> Response:
-        said = encode(ask())
-        return Response(said if as_is else all_typed(said), media_type="application/json")
+        said = encode(ask()).decode()
+        return Response(said if as_is else all_typed(said, is_json=True), media_type="application/json")
 
     return await to_thread.run_sync(answer, limiter=request.app.state.apart[connection])
 
@@ -251,6 +250,5 @@ def _refuse(_request: Request, error: Exception) -> Response:
     assert isinstance(error, TidegateError)  # noqa: S101 - the type that the handler is registered for
     kinds = ((NotFound, HTTPStatus.NOT_FOUND), (RequestError, HTTPStatus.BAD_REQUEST))
     status = next((status for kind, status in kinds if isinstance(error, kind)), HTTPStatus.INTERNAL_SERVER_ERROR)
-    said = {"message": error.message, "fix": error.fix}
-    status = HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status
-    return Response(all_typed(json.dumps(said).encode()), int(status), media_type="application/json")
+    said = {"message": all_typed(error.message), "fix": all_typed(error.fix)}
+    return JSONResponse(said, int(HTTPStatus.SERVICE_UNAVAILABLE if error.retryable else status))

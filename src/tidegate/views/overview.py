@@ -203,14 +203,15 @@ def _reasons(row: PipelineRow) -> Iterator[tuple[str, str | None]]:
         yield fault, "tidegate check"
     if row.waiting is not None:
         yield f"{row.waiting.rstrip('.')}.", None
-    # what is refused would fail again
-    start = f"tidegate {'start' if row.refusal is None else 'plan'} {name}"
+    # a run of what is refused would fail again
+    next_step = f"tidegate {'start' if row.refusal is None else 'plan'} {name}"
     if row.failure is not None:
-        yield row.failure.why + " Its DAG is paused." * row.paused, start if row.run is None or row.paused else None
+        why = f"{row.failure.why} Its DAG is paused." if row.paused else row.failure.why
+        yield why, next_step if row.run is None or row.paused else None
     if row.refusal is not None:
         yield row.refusal, f"tidegate plan {name}"
     if row.paused:
-        yield "Its DAG is paused.", start
+        yield "Its DAG is paused.", next_step
     if row.lag is not None and row.lag.open_transaction is not None:
         yield f"{row.lag.open_transaction}.", None
     if row.trouble == "losing":

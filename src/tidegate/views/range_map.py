@@ -121,11 +121,11 @@ def partition_rows(cursor: Cursor, watermarks: Watermarks | None) -> list[Partit
         behind = None if end is None else max(0, end - begin)
         rows.append(PartitionRow(**tp._asdict(), next_offset=next_offset, log_start=start, log_end=end, behind=behind))
 
-    def last(row: PartitionRow) -> tuple[int, int, str, int]:
+    def urgency(row: PartitionRow) -> tuple[int, int, str, int]:
         lost = 0 if row.next_offset is None else max(0, (row.log_start or 0) - row.next_offset)
         return -lost, -(row.behind or 0), row.topic, row.partition
 
-    return sorted(rows, key=last)
+    return sorted(rows, key=urgency)
 
 
 def offset_map(

@@ -277,8 +277,9 @@ def _to_replay(
     verdict: Verdict, miscounts: Iterable[Miscount], receipts: Sequence[Receipt], committed: Watermarks
 ) -> Iterable[OffsetRange]:
     found: Offsets = {}
+    wrong = {p.topic_partition: sorted((*p.lost, *p.duplicated)) for p in verdict.partitions}
     for _, ranges in live(receipts):
-        _add_within(ranges, {p.topic_partition: sorted((*p.lost, *p.duplicated)) for p in verdict.partitions}, found)
+        _add_within(ranges, wrong, found)
     for r in (r for m in miscounts for r in m.receipt.load.nonempty):
         found.setdefault(r.topic_partition, set()).update((r.from_offset, r.until_offset - 1))
     for tp, offsets in sorted(found.items()):
