@@ -145,16 +145,23 @@ def home(environment: Path, platform: Platform, tmp_path_factory: pytest.TempPat
 
 
 @pytest.fixture(scope="module")
-def steps(home: Home) -> list[list[str]]:
-    """The commands that `tidegate init` prints, once it has written its files."""
-    printed = home.run("tidegate", "init")
+def printed(home: Home) -> str:
+    """What `tidegate init` prints, once it has written its files."""
+    text = home.run("tidegate", "init")
     assert home.json("tidegate", "init", "--json")["written"] == []
-    return [shlex.split(line) for line in printed.splitlines() if line.strip().startswith(("airflow ", "tidegate "))]
+    return text
 
 
 @pytest.fixture(scope="module")
-def airflow(home: Home, steps: list[list[str]], platform: Platform) -> Iterator[Airflow]:
-    """Airflow's servers, with the connections that `tidegate init` asks for."""
+def airflow(home: Home, printed: str, platform: Platform) -> Iterator[Airflow]:
+    """Airflow's servers, with what `tidegate init` asks to set in their environment and the shell's."""
+    spark = platform.spark_connection
+    token = f'"port": {spark["port"]}, "password": "{spark["password"]}"'
+    exports = [line.strip() for line in printed.splitlines() if line.strip().startswith("export AIRFLOW_CONN_")]
+    for line in exports:
+        filled = line.replace("HOST:9092", platform.bootstrap_servers).replace('"port": 15002', token)
+        name, _, value = shlex.split(filled)[1].partition("=")
+        home.env[name] = value.replace("HOST", str(spark["host"]))
     made = Airflow(
         home=home.root / "airflow",
         project=home.root,
@@ -167,13 +174,6 @@ def airflow(home: Home, steps: list[list[str]], platform: Platform) -> Iterator[
         patch.setattr(sys, "executable", str(home.programs / "python"))
         made.prepare()
         started = made.servers()
-    spark = platform.spark_connection
-    values = {"HOST": str(spark["host"]), "15002": str(spark["port"])}
-    for step in steps:
-        if step[:3] == ["airflow", "connections", "add"]:
-            command = [values.get(word, word).replace("HOST:9092", platform.bootstrap_servers) for word in step]
-            token = [f"--conn-password={spark['password']}"] if "spark_connect" in step else []
-            home.run(*command, *token)
     try:
         for server in started:
             server.spawn()
@@ -200,9 +200,9 @@ def test_the_package_registers_one_provider_and_one_plugin(home: Home) -> None:
     assert [(p["name"], p["listeners"]) for p in plugins] == [("tidegate", ["tidegate.airflow.notes"])]
 
 
-def test_what_init_writes_is_valid_at_once(home: Home, steps: list[list[str]]) -> None:
+def test_what_init_writes_is_valid_at_once(home: Home, printed: str) -> None:
     """By the command that `init` prints, in the DAG folder."""
-    check = next(command for command in steps if command[:2] == ["tidegate", "check"])
+    (check,) = [shlex.split(line) for line in printed.splitlines() if line.strip().startswith("tidegate check")]
     assert home.json(*check, "--json") == [{"pipeline": "orders", "valid": True, "faults": [], "warnings": []}]
 
 
@@ -217,7 +217,7 @@ def test_the_first_pipeline_runs(home: Home, airflow: Airflow, api: AirflowApi, 
     assert api.get("/plugins/importErrors")["total_entries"] == 0
     api.unpause("orders")
     run_id = api.trigger("orders")
-    assert api.wait_run("orders", run_id, timeout_s=300)["state"] == "success", api.task_log("orders", run_id, "load")
+    assert api.wait_run("orders", run_id, timeout_s=300)["state"] == "success", api.why_failed("orders", run_id)
     # its schedule may have started a run before
     runs = [run for run in api.dag_runs("orders") if run["state"] == "success"]
     loads = [load for run in runs if (load := api.xcom("orders", run["dag_run_id"], "load"))]
