@@ -139,6 +139,7 @@ class Airflow:
                 fix="Rename the folder, or move the project to another",
             )
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (self.project / "dags").mkdir(exist_ok=True)  # in an empty folder, too: `init` writes where this Airflow looks
         keys = Secrets.load(self.home)
         if keys is None:
             keys = Secrets.make()

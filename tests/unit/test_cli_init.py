@@ -27,6 +27,7 @@ from tidegate.core.model.ranges import OffsetRange
 from tidegate.core.state.receipt import Receipt
 from tidegate.pipelines import load_pipeline, pipelines_of, spark_jobs_of
 from tidegate.testing.fakes import FakeReader, MemoryStore
+from tidegate_local import airflow
 
 REPO = Path(__file__).parents[2]
 
@@ -153,6 +154,18 @@ def test_the_embedded_airflow_is_not_started_where_it_would_find_no_dags(tmp_pat
     assert isinstance(ended.exception, PlatformError)
     assert "is a DAG folder" in str(ended.exception)
     assert not (tmp_path / ".tidegate").exists()
+
+
+def test_in_an_empty_project_init_writes_where_the_embedded_airflow_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is up by then: its page says to run `init`."""
+    home = tmp_path / ".tidegate"
+    monkeypatch.setattr(airflow.Airflow, "_migrate", lambda _: None)
+    airflow.Airflow(home=home, project=tmp_path, port=1, env={}, logs=home, pid_files=home).prepare()
+    CliRunner().invoke(commands(), ["init", "--project", str(tmp_path)])
+    assert f"dags_folder = {tmp_path / 'dags'}\n" in (home / "airflow.cfg").read_text()
+    assert (tmp_path / "dags" / FILES[0]).is_file()
 
 
 @pytest.fixture
