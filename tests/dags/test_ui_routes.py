@@ -670,6 +670,7 @@ def test_the_overview_has_the_lag_and_what_the_active_run_waits_for(ask: Ask, ov
 def test_a_pipeline_whose_file_cannot_be_read_stays_in_the_list(overviews: Overviews) -> None:
     """Who may not see import errors learns that there is one. A deleted file is none, nor is one of another bundle."""
     why = "Traceback\n  File x\ntidegate.core.errors.ConfigError: pipelines/visits.yaml: line 3: <script>alert(1)</script>"
+    why += "\n\nThe above exception was the direct cause of the following exception:\n\nTraceback\nSerializationError: x"
     with create_session() as session:
         session.get_one(DagModel, "visits").is_stale = True
         session.add(DagBundleModel(name="others"))

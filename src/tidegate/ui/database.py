@@ -37,8 +37,8 @@ from tidegate.core.model.errors import masked
 from tidegate.views.overview import Slots, Task
 
 T = TypeVar("T")
-RAISED = "ConfigError: "
-"""What a traceback says before the message of an error in such a file."""
+RAISED, LATER = "ConfigError: ", "\n\nThe above exception"
+"""What a traceback says before the message of an error in such a file, and before what was raised from it."""
 NEWEST = 50
 """Runs of a DAG that are read."""
 HOLDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED, TaskInstanceState.RUNNING)
@@ -120,7 +120,7 @@ def file_errors() -> dict[tuple[str | None, str], str]:
         rows = session.execute(of).all()
     files = ((row.bundle_name, PurePosixPath(row.filename or ""), row.stacktrace or "") for row in rows)
     return {
-        (bundle, file.stem): masked(why.rpartition(RAISED)[2].strip())
+        (bundle, file.stem): masked(why.rpartition(RAISED)[2].partition(LATER)[0].strip())
         for bundle, file, why in files
         if file.parent.name == PIPELINES and file.suffix in (".yaml", ".yml")
     }
