@@ -545,7 +545,8 @@ HANGS = replace(LAG, open_transaction="3 records wait", open_s=901.0)
         ({"lag": LAG, "interval_s": 3600.0, "paused": True}, "losing"),
         ({"lag": replace(LAG, retention_left_s=86_000.0), "paused": True}, "losing"),
         ({"lag": replace(LAG, retention_left_s=86_400.0), "paused": True}, "paused"),
-        ({"lag": replace(LAG, retention_left_s=3599.0), "interval_s": None}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=3599.0, seconds_behind=3599.0), "interval_s": None}, "losing"),
+        ({"lag": replace(LAG, retention_left_s=3599.0, seconds_behind=3598.0), "interval_s": None}, None),
         ({"lag": replace(LAG, retention_left_s=3600.0), "interval_s": None}, None),
         ({"lag": replace(LAG, open_transaction="3 records wait", open_s=900.0), "interval_s": 3600.0}, None),
         ({"lag": replace(HANGS, retention_left_s=None)}, "waiting"),
@@ -558,6 +559,8 @@ HANGS = replace(LAG, open_transaction="3 records wait", open_s=901.0)
 )
 def test_what_needs_attention_most_comes_first(ledger: Ledger, known: dict[str, Any], trouble: str | None) -> None:
     """Records are lost soon within two intervals or an hour, whichever is longer, and where nothing reads them, within a day.
+
+    Where no run is due, as by lag, half of the time that they are kept has to be over.
 
     A run waits for a server, a slot of a pool, or its next try; records wait behind a transaction that nobody ends. A run is
     late that is longer than its interval, where runs start at fixed times.

@@ -160,8 +160,8 @@ def _loses_in_s(row: PipelineRow) -> float | None:
     if stops or row.paused or _hangs(row):
         return left if left < NOBODY_READS_S else None
     interval_s = row.interval_s or 0
-    # a topic may keep its records for less than an hour, and each run read them in time
-    is_behind = (row.lag.seconds_behind or 0) >= 2 * interval_s or left < interval_s
+    # a topic may keep its records for less than an hour, and each run read them in time: by half of it, where none is due
+    is_behind = (row.lag.seconds_behind or 0) >= (2 * interval_s or left) or left < interval_s
     return left if is_behind and left < max(SOON_S, 2 * interval_s) else None
 
 
