@@ -624,7 +624,7 @@ def test_the_history_has_the_batches_of_its_hours(ask: Ask, mounted: Any, monkey
     assert set(each["forecast"]) == {"next_bound", "bound_by", "interval_s", "arrival_per_s", "drain_s", "verdict"}
     # nothing drains a pipeline that is paused
     known, intervals = mounted.state.source.dags._known, []
-    known["orders"] = known["orders"][0], replace(known["orders"][1], interval_s=60.0)
+    known["orders"] = known["orders"][0], replace(known["orders"][1], interval_s=7.0, mean_interval_s=60.0)
     for is_paused in (True, False):
         with create_session() as session:
             session.get_one(DagModel, "orders").is_paused = is_paused

@@ -21,7 +21,7 @@ from tidegate.core.config.declared import json_schema
 from tidegate.core.config.layout import Layout
 from tidegate.core.config.parse import parse_pipeline
 from tidegate.core.config.pipeline import POOL_DESCRIPTION, LagSchedule, Pipeline, Sink, Source, pool_command
-from tidegate.core.config.schedules import is_schedule, shortest_gap_s
+from tidegate.core.config.schedules import PRESETS, is_schedule, mean_gap_s, shortest_gap_s
 from tidegate.core.config.values import LAST_MS, StartGroup, StartOffsets, StartTime
 from tidegate.core.model.errors import ConfigError
 from tidegate.core.model.ranges import TopicPartition
@@ -270,6 +270,21 @@ def test_no_two_runs_are_closer_than_the_shortest_gap(schedule: str) -> None:
         runs = croniter(schedule, datetime(2026, 1, 1))  # noqa: DTZ001 - any time
         gaps = [later - earlier for earlier, later in pairwise(runs.get_next(float) for _ in range(24 * 60 + 2))]
         assert shortest_gap_s(schedule) == min(gaps)
+
+
+@given(st.lists(FIELDS, min_size=2, max_size=2).map(" ".join))
+def test_runs_lie_as_far_apart_as_their_number_in_a_day_says(fields: str) -> None:
+    """Nothing is said of a schedule with days that have none of its runs: the next one may be weeks away."""
+    if is_schedule(f"{fields} * * *"):
+        start = datetime(2026, 1, 1)  # noqa: DTZ001 - any time
+        runs = croniter(f"{fields} * * *", start - timedelta(seconds=1))
+        in_a_day = sum(runs.get_next(datetime) < start + timedelta(days=1) for _ in range(24 * 60))
+        assert mean_gap_s(f"{fields} * * *") == pytest.approx(24 * 3600 / in_a_day)
+    assert [mean_gap_s(f"0 6 {days}") for days in ("* * 1", "1 * *", "* 2 *", "? * *")] == [None, None, None, 86_400.0]
+    presets = {preset: mean_gap_s(preset) for preset in PRESETS}
+    assert {preset: gap for preset, gap in presets.items() if gap} == {"@hourly": 3600.0, "@daily": 86_400.0}
+    assert parse({**MINIMAL, "schedule": "@weekly"}).mean_interval_s is None
+    assert parse({**MINIMAL, "schedule": "@weekly", "limits": {"interval_s": 7}}).mean_interval_s == 7
 
 
 ENDLESS = [

@@ -62,6 +62,7 @@ class Declared:
     connection: str = ""
     isolation_level: IsolationLevel = "read_committed"
     interval_s: float | None = None
+    mean_interval_s: float | None = None
     assign: Mapping[str, tuple[int, ...]] | None = None
     quarantine: str | None = None
     max_records: int | None = None
@@ -87,6 +88,7 @@ class Declared:
             connection=pipeline.source.connection,
             isolation_level=pipeline.source.isolation_level,
             interval_s=pipeline.fixed_interval_s,
+            mean_interval_s=pipeline.mean_interval_s,
             assign=pipeline.source.assign,
             quarantine=pipeline.quarantine_table,
             max_records=pipeline.limits.max_records,

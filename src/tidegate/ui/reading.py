@@ -376,7 +376,7 @@ class PageSource:
             forecast=forecast(
                 state.cursor,
                 ran,
-                interval_s=of.interval_s if known.current and not known.paused else None,
+                interval_s=of.mean_interval_s if known.current and not known.paused else None,
                 lag=lag,
                 max_records=of.max_records,
                 catch_up=of.catch_up,

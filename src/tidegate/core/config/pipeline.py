@@ -14,7 +14,7 @@ from tidegate.core.config import values
 from tidegate.core.config.declared import FileName, OptionalSection, Settings, TakenBy, TextOrSection
 from tidegate.core.config.layout import Layout, PartitionField
 from tidegate.core.config.names import COMMITS_TABLE, IDEMPOTENCY_KEY, MAINTAIN_DAG, QUARANTINE, REPLAY_DAG, matches
-from tidegate.core.config.schedules import DAY_S, shortest_gap_s
+from tidegate.core.config.schedules import DAY_S, mean_gap_s, shortest_gap_s
 from tidegate.core.config.sinks import ICEBERG, KINDS
 from tidegate.core.config.values import StartOffsets
 from tidegate.core.model.counts import check_limits
@@ -468,6 +468,12 @@ class Pipeline(Settings):
         if self.limits.interval_s is not None or not isinstance(self.schedule, str):
             return self.limits.interval_s
         return shortest_gap_s(self.schedule)
+
+    @property
+    def mean_interval_s(self) -> float | None:
+        """The same on average, by the file; None where a day may have none of its runs."""
+        stated = self.limits.interval_s
+        return mean_gap_s(self.schedule) if stated is None and isinstance(self.schedule, str) else stated
 
     @property
     def utilization(self) -> float:

@@ -62,6 +62,16 @@ def shortest_gap_s(text: str) -> int | None:
     return 60 * min([later - earlier for earlier, later in pairwise(minutes)] + [across])
 
 
+def mean_gap_s(text: str) -> float | None:
+    """Seconds between two runs of a schedule that runs each day, on average; None for others, and without fixed times."""
+    if text in PRESETS:
+        return {"@hourly": 3600.0, "@daily": float(DAY_S)}.get(text)
+    minute, hour, *days = text.lower().split()
+    if any(field not in _ANY for field in days):
+        return None
+    return DAY_S / len(_numbers(minute, 0, 59) or {0}) / len(_numbers(hour, 0, 23) or {0})
+
+
 def _is_nth(field: str, months: set[int]) -> bool:
     """Whether each item is the n-th weekday of a month (`mon#2`) or its last one (`L5`). February need not have a fifth."""
     matches = [_NTH.fullmatch(item) for item in field.split(",")]
