@@ -527,6 +527,23 @@ def test_values_of_records_are_shown_as_they_are_beside_commands_as_they_are_typ
     assert orders["command"] == 'ssh "x" docker\\exec tidegate up'
 
 
+def test_a_command_of_airflow_is_typed_as_the_embedded_platform_takes_it(
+    ask: Ask, overviews: Overviews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which `airflow` alone would not find: in a sentence, and to be copied."""
+    add_run("orders", "no_pool", "running")
+    add_task("orders", "no_pool", "load", "scheduled", pool="tidegate_lake_shop_orders")
+    make = "airflow pools set tidegate_lake_shop_orders 1 'Loads into one Tidegate sink at the same time'"
+    for where in ("embedded", "elsewhere"):
+        if where == "embedded":
+            monkeypatch.setenv(reading.EMBEDDED, "/x")
+        else:
+            monkeypatch.delenv(reading.EMBEDDED)
+        orders, command = overviews()["orders"], f"tidegate {make}" if where == "embedded" else make
+        assert (orders["command"], f"Run `{command}`" in orders["says"]) == (command, True)
+    end_run("orders", "no_pool")
+
+
 def test_the_first_broken_records_of_a_batch_are_shown_to_who_asks(ask: Ask, world: World) -> None:
     """Of its table and of the quarantine, now; with the SQL as it is typed."""
     world.table.rejected = {Rejection("t", 0, 12, "decode", "<b>", ""): None}

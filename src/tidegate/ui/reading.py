@@ -71,7 +71,9 @@ GONE = (
 it deletes those of files that are no Python."""
 TYPED = "TIDEGATE_COMMAND_PREFIX"
 """What people type before a command, where `tidegate` runs in a container."""
-OPENING = re.compile(r"`(?=(?:tidegate|airflow) )")
+EMBEDDED = "TIDEGATE_STATE_DIR"
+"""Set in the embedded platform, where `airflow` alone is another one: `tidegate airflow` finds it."""
+OPENING = re.compile(r"`(?=(tidegate|airflow) )")
 """Where a command begins, in a sentence."""
 REFUSALS = (KafkaAuthFailed, OffsetsOutOfRange, TopicNotFound)
 """What brokers answer to the next run, too. Other errors may be of this server, which may lack a connection or a file."""
@@ -88,13 +90,19 @@ def shown(error: TidegateError | None) -> str | None:
 
 def typed(command: str | None) -> str | None:
     """A command as whoever looks at a page types it."""
-    return None if command is None else f"{os.environ.get(TYPED, '')} {command}".lstrip()
+    return None if command is None else _before(command.partition(" ")[0]) + command
+
+
+def _before(program: str) -> str:
+    """What is typed before a command of `tidegate` or `airflow`, with a space at its end."""
+    own = "tidegate" if program == "airflow" and EMBEDDED in os.environ else None
+    return "".join(f"{word} " for word in (os.environ.get(TYPED), own) if word)
 
 
 def all_typed(text: str, *, is_json: bool = False) -> str:
     """A text, or JSON, with each command between backticks as whoever looks at a page types it."""
-    opening = f"`{typed('')}"
-    return OPENING.sub(lambda _: json.dumps(opening)[1:-1] if is_json else opening, text)
+    before = {program: f"`{_before(program)}" for program in ("tidegate", "airflow")}
+    return OPENING.sub(lambda found: json.dumps(before[found[1]])[1:-1] if is_json else before[found[1]], text)
 
 
 class Frame(NamedTuple):
