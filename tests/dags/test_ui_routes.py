@@ -312,8 +312,8 @@ def test_every_route_asks_the_auth_manager(ask: Ask, bundle: None) -> None:
     assert table in DOCS.read_text(encoding="utf-8")
 
 
-def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(ask: Ask, overviews: Overviews) -> None:
-    """And a run says of each of its tasks that it waits for a slot."""
+def test_what_keeps_airflow_from_running_tasks_is_named_above_the_list_and_each_map(ask: Ask, overviews: Overviews) -> None:
+    """A server that does not run, and receivers that hold slots; a run says of its tasks that they wait for one."""
     with create_session() as session:
         session.add(Pool(pool="default_pool", slots=4, include_deferred=False))
     add_dag(receiver_dag(Receiver("posts", "http", "t", listen=Listen(8080), instances=2)))
@@ -325,6 +325,7 @@ def test_receivers_that_hold_the_slots_of_pipelines_are_named_above_the_list(ask
     add_task("orders", "crowded", "plan", "scheduled")
     said = ask("api/pipelines").json()["airflow"]
     assert [each.split(",")[0] for each in said[1:]] == ["receivers take 4 of the 4 slots of default_pool"]
+    assert ask("api/dags/orders/map").json()["airflow"] == said  # as beside a map, where nobody sees the list
     assert overviews()["orders"]["waiting"] == "plan waits for a slot of the pool default_pool (4 of 4 taken)"
     end_run("orders", "crowded")
 

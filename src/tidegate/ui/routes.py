@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Literal
@@ -116,13 +117,17 @@ async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Re
         known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
         found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
         errors = _shown_errors(user, found, known)
-        crowded = crowding(
-            receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
-        )
-        airflow = (*dead_servers(get_airflow_health()), *crowded)
-        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=airflow)
+        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=_troubles_of_airflow())
 
     return await _apart(request, ALL, ask)
+
+
+def _troubles_of_airflow() -> tuple[str, ...]:
+    """What keeps Airflow from running tasks."""
+    crowded = crowding(
+        receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
+    )
+    return (*dead_servers(get_airflow_health()), *crowded)
 
 
 def _shown_errors(user: BaseUser, found: Mapping[str, KnownDag], known: Mapping[str, KnownDag]) -> dict[str, str]:
@@ -169,7 +174,8 @@ async def ranges(
     def ask() -> MapAnswer:
         replays, this = _may_see_runs(user, of.replay_dag), {of.pipeline: known}
         error = _shown_errors(user, this, this).get(of.pipeline)
-        return source.range_map(known, frame, batches=batches, before=before, axis=axis, replays=replays, file_error=error)
+        answer = source.range_map(known, frame, batches=batches, before=before, axis=axis, replays=replays, file_error=error)
+        return replace(answer, airflow=_troubles_of_airflow())
 
     return await _apart(request, of.connection, ask)
 

@@ -72,6 +72,7 @@ class MapAnswer(PageAnswer):
         error_at_ms: when what is shown of the log, or of the table, was answered that `error` is about (epoch ms); None where
             nothing is shown of it.
         waiting_for: what has not answered yet, of which nothing is known.
+        airflow: what keeps Airflow from running tasks.
     """
 
     pipeline: str
@@ -88,6 +89,7 @@ class MapAnswer(PageAnswer):
     faults: tuple[str, ...]
     error_at_ms: int | None
     waiting_for: tuple[str, ...]
+    airflow: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -79,7 +79,7 @@ function map(dag: string, query: URLSearchParams): MapAnswer {
     const seq = kind === "loaded" || kind === "failed" ? last_seq - 50 + n : null;
     return { run_id: `scheduled__2026-11-23T${String(10 + Math.floor(n / 10))}:${String(n % 60).padStart(2, "0")}:00+00:00`, dag_id: kind === "replay" ? `${dag}__replay` : dag, kind, at_ms: NOW() - (50 - n) * 60_000, seq, records: seq === null ? null : 180_000 };
   });
-  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], quarantine: dag === "flights" ? "lake.web.flights_quarantine" : null, faults: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, row: PIPELINES.find((each) => each.pipeline === dag) ?? pipeline(dag), rows };
+  return { runs, waiting_for: [], soon: false, axis: timed ? "time" : "offset", span_ms: timed ? [from_ms, until_ms] : null, at_ms: NOW(), pipeline: dag, partitions: total, first_seq: none ? null : first_seq, last_seq: none ? null : last_seq, transforms: none ? [] : [BEFORE, AFTER], quarantine: dag === "flights" ? "lake.web.flights_quarantine" : null, faults: [], airflow: [], error: dag === "away" ? AWAY : null, error_at_ms: NOW() - 65_000, row: PIPELINES.find((each) => each.pipeline === dag) ?? pipeline(dag), rows };
 }
 
 function batch(dag: string, seq: number): BatchAnswer {

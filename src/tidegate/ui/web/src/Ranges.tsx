@@ -85,6 +85,7 @@ function RangesOf({ dagId }: { dagId: string }) {
       <Patterns />
       {(map === undefined || asked.error !== undefined) && <Asking asked={asked} />}
       <Refused error={map?.error === map?.row.says ? null : map?.error} {...(map?.error_at_ms == null ? {} : { since: ago(map.error_at_ms, now) })} />
+      <Faults faults={map?.airflow ?? []} />
       {map !== undefined && map.row.trouble !== null && (
         <div className={`note ${STATES[stateOf(map.row)][0]}`} role="status">
           <Glance of={map.row} now={now} />

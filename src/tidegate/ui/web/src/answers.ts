@@ -240,6 +240,8 @@ export interface MapAnswer {
   error_at_ms: number | null;
   /** What has not answered yet, of which nothing is known. */
   waiting_for: string[];
+  /** What keeps Airflow from running tasks. */
+  airflow: string[];
 }
 
 /** Neighbouring offsets of a partition, from one until another (exclusive), or times (epoch ms) where that is the axis. */
