@@ -40,14 +40,14 @@ class Time:
 
 @pytest.mark.parametrize("error", AWAY)
 def test_an_absence_is_waited_out_and_told_twice(error: type[TidegateError]) -> None:
-    """One line when the server goes away, with what to do, and one when it is back; it is shown without the fix meanwhile."""
+    """One line when the server goes away, with what to do, and one when it is back; the same is shown meanwhile."""
     time, shown = Time(), list[str | None]()
     patience = time.patience(600)
     patience.show = shown.append
     assert patience.through(time.away(60, error)) == "done"
-    away = f"{error.__name__}: it does not answer"
+    away = f"{error.__name__}: it does not answer. Start it"
     waits = "Waiting for it, up to 600 s; this does not count as a failed try"
-    assert time.told == [f"{away}. Start it. {waits}", "It answers again after 60 s; going on"]
+    assert time.told == [f"{away}. {waits}", "It answers again after 60 s; going on"]
     assert shown == [away, None]
 
 

@@ -83,7 +83,7 @@ class Patience:
         if type(self._away) is not type(error):
             left = f"{self._deadline - now:.0f} s"
             self.tell(f"{type(error).__name__}: {error}. Waiting for it, up to {left}; this does not count as a failed try")
-            self.show(f"{type(error).__name__}: {error.message}")
+            self.show(f"{type(error).__name__}: {error}")
             self._away, self._since, self._pause = error, now, FIRST_S
         return True
 
