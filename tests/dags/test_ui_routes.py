@@ -384,14 +384,14 @@ def test_the_map_shows_batches_and_the_log(ask: Ask, world: World, monkeypatch: 
 def test_what_is_away_is_named_and_the_rest_is_shown(
     ask: Ask, overviews: Overviews, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The broker and the catalog, without the login of an address."""
+    """The broker and the catalog, both where both are needed, without the login of an address."""
     no_broker = BrokerUnavailable("no broker answers at http://ann:hidden@here/", fix="Start it, with password='hidden'")
     monkeypatch.setattr(world.brokers, "watermarks", mock.Mock(side_effect=no_broker))
     monkeypatch.setattr(world.table, "history", mock.Mock(side_effect=SinkUnavailable("no catalog answers", fix="Start that")))
     view = ask("api/dags/orders/map").json()
     assert [b["kind"] for b in view["rows"][0]["blocks"]] == KNOWN
     error = "no broker answers at http://***@here/. Start it, with password='***'"
-    assert (view["error"], view["error_at_ms"]) == (error, None)
+    assert (view["error"], view["error_at_ms"]) == (f"{error}. no catalog answers. Start that", None)
     lag, orders = ask("api/dags/orders/lag").json(), overviews()["orders"]
     assert (lag["lag"], lag["error"]) == (orders["lag"], orders["lag_error"]) == (None, error)
     assert (orders["trouble"], orders["refusal"]) == (None, None)

@@ -490,9 +490,9 @@ def _mapping(value: Any) -> Mapping[str, Any] | None:
 
 
 def _heard(*answers: Answer[Any], soon: bool = False, faults: Iterable[str] = ()) -> dict[str, Any]:
-    """What is in a `PageAnswer`: the error is the first of the faults, or that of the first of the answers that has one."""
-    error = next((answer.error for answer in answers if answer.error is not None), None)
-    said = next(iter(faults), shown(error))
+    """What is in a `PageAnswer`: the error has all of the faults, and of the answers' errors, each once."""
+    errors = [*faults, *(str(answer.error) for answer in answers if answer.error is not None)]
+    said = ". ".join(dict.fromkeys(each.rstrip(".") for each in errors)) or None
     return {
         "at_ms": now_ms(),
         "error": said and all_typed(said),  # also where values of records are beside it
