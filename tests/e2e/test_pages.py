@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ from tests.e2e.runs import Runs
 from tidegate.airflow.remote.api import AirflowApi
 from tidegate.core.state.ledger import cursor_key
 from tidegate.sinks.iceberg.history import IcebergReader
+from tidegate.views.pages import PipelinesAnswer, encode
 from tidegate.waiting import wait_until
 from tidegate_local import sockets
 from tidegate_local.airflow import API_SERVER
@@ -157,7 +159,40 @@ def test_what_is_in_quarantine_is_shown_as_text_with_its_replay(page: Page, load
     expect(panel).to_contain_text(f"1 records are in {TABLE}_quarantine")
     expect(panel).to_contain_text(BROKEN.decode())
     expect(panel).to_contain_text(f"tidegate replay {NAME} --from {NAME}:")
+    expect(panel).to_contain_text(re.compile(r"Read [\d.]+ s ago"))
     assert harmful(page) == []
+
+
+def test_what_is_to_be_typed_is_copied_as_it_stands(page: Page, loaded: dict[str, Any]) -> None:
+    """Also of broken records of a batch whose load's figures are not known any more; and the button says that it did."""
+
+    def without_figures(route: Route) -> None:
+        answer = route.fetch().json()
+        answer["batch"]["load"] = None
+        route.fulfill(json=answer)
+
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    page.route("**/batches/2", without_figures)
+    page.goto(f"{RANGES}?batch=2")
+    batch = page.get_by_role("region", name="Batch 2", exact=True)
+    batch.get_by_role("button", name="Show broken records").click()
+    expect(batch).to_contain_text(re.compile(r"Read [\d.]+ s ago"))
+    command = batch.locator(".command code").inner_text()
+    assert command.startswith('tidegate sql "SELECT *')
+    assert f" {TABLE}_quarantine " in command
+    button = batch.get_by_role("button", name=f"Copy {command}")
+    expect(button).to_have_text("Copy")
+    button.click()
+    expect(button).to_have_text("Copied")
+    assert page.evaluate("navigator.clipboard.readText()") == command
+
+
+def test_a_list_of_nothing_says_how_to_make_a_first_pipeline(page: Page) -> None:
+    nothing = json.loads(encode(PipelinesAnswer(at_ms=0, pipelines=(), airflow=())))
+    page.route("**/api/pipelines", lambda route: route.fulfill(json=nothing))
+    page.goto(LIST)
+    expect(shown(page)).to_contain_text("No pipeline yet, or none that you may see. tidegate init writes a first one")
+    expect(shown(page).get_by_role("table")).to_have_count(0)
 
 
 def test_what_an_older_version_has_loaded_is_replayed_by_a_click(page: Page, loaded: dict[str, Any]) -> None:

@@ -3,7 +3,7 @@ import { useState } from "react";
 import type { BrokenAnswer } from "./answers";
 import { part, view } from "./api";
 import { Command } from "./Glance";
-import { Asking, Cut, Refused } from "./Page";
+import { Asking, Cut, ReadAt, Refused } from "./Page";
 import { LONGEST, SELDOM_S } from "./Quarantine";
 import { isSoon, useAnswer } from "./useAnswer";
 
@@ -30,6 +30,7 @@ function First({ dagId, seq }: { dagId: string; seq: number }) {
       <Asking asked={asked} />
       <Refused error={asked.answer?.error} />
       {found === null && asked.answer?.soon === true && <p className="muted">Reading the table…</p>}
+      {asked.answer !== undefined && found !== null && <ReadAt atMs={asked.answer.at_ms} />}
       {found?.records.length === 0 && <p>The table holds none of them any more: a later load has replaced them.</p>}
       {found !== null && found.records.length > 0 && (
         <>

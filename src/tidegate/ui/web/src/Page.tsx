@@ -35,6 +35,11 @@ export function Refused({ error, since }: { error: string | RequestFailed | unde
   );
 }
 
+/** How old values are that were read for whoever asked: not every few seconds. */
+export function ReadAt({ atMs }: { atMs: number }) {
+  return <p className="muted">Read {ago(atMs, useNow())}.</p>;
+}
+
 /** The error of a question, with the age of what is shown instead of a new answer; or that it is being asked. */
 export function Asking({ asked }: { asked: Asked<unknown> }) {
   const now = useNow();

@@ -1,7 +1,8 @@
 import type { QuarantineAnswer } from "./answers";
 import { part, view } from "./api";
 import { count } from "./format";
-import { Asking, Cut, Refused } from "./Page";
+import { Command } from "./Glance";
+import { Asking, Cut, ReadAt, Refused } from "./Page";
 import { Panel } from "./Panel";
 import { isSoon, useAnswer } from "./useAnswer";
 
@@ -21,8 +22,9 @@ export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => v
       <Asking asked={asked} />
       <Refused error={asked.answer?.error} />
       {found === null && asked.answer?.soon === true && <p className="muted">Reading the quarantine…</p>}
-      {found !== null && (
+      {asked.answer !== undefined && found !== null && (
         <>
+          <ReadAt atMs={asked.answer.at_ms} />
           <p>
             <b>{count(found.records)}</b> records are in <code>{found.table}</code>.
             {found.gone > 0 && ` ${count(found.gone)} of them are not in the log any more: no replay reads them.`}
@@ -38,9 +40,10 @@ export function Quarantine({ dagId, onClose }: { dagId: string; onClose: () => v
           </ul>
           {found.more > 0 && <p>{count(found.more)} more reasons are not shown.</p>}
           {found.replay !== null && (
-            <p>
-              Once they can be loaded: <code>{found.replay}</code>
-            </p>
+            <>
+              <p>Once they can be loaded:</p>
+              <Command line={found.replay} later={false} />
+            </>
           )}
         </>
       )}
