@@ -517,11 +517,11 @@ def test_a_healthy_pipeline_shows_what_its_batches_took(ledger: Ledger) -> None:
 
 def test_what_stopped_it_is_the_newest_failure_since_the_last_success(ledger: Ledger) -> None:
     ledger.save_range(SAVED)
-    runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.")]
+    runs = [run("r1", "failed", "Failed in plan: old."), run("r2", "success"), run("r3", "failed", "Failed in load: new.", 7)]
     said = shown(seen(ledger, *runs))
     assert {name: said[name] for name in ("trouble", "failure", "pending")} == {
         "trouble": "stopped",
-        "failure": {"run_id": "r3", "why": "Failed in load: new."},
+        "failure": {"run_id": "r3", "since_ms": 7, "why": "Failed in load: new."},
         "pending": {"seq": 3, "run_id": "r3", "offsets": 15},
     }
     assert seen(ledger, *runs, run("r4", "success")).trouble is None

@@ -56,9 +56,10 @@ class Pending:
 
 @dataclass(frozen=True, kw_only=True)
 class Failure:
-    """The newest run that failed since the last success, and why."""
+    """The newest run that failed since the last success, since when it ran (epoch ms), and why."""
 
     run_id: str
+    since_ms: int
     why: str
 
 
@@ -130,13 +131,14 @@ def pipeline_row(
     """
     timings, failed = cursor.pace.timings, failed_runs(since_success(runs))
     seconds, load = sum(timing.run_ms for timing in timings) / 1000, None if pending is None else pending.load
+    since = {str(run["dag_run_id"]): int(run["since_ms"]) for run in runs}
     row = PipelineRow(
         pipeline=cursor.pipeline,
         seq=cursor.seq,
         last=cursor.pace.timing,
         records_per_s=sum(timing.records for timing in timings) / seconds if seconds else None,
         pending=None if load is None else Pending(seq=load.seq, run_id=load.run_id, offsets=total_count(load.ranges)),
-        failure=next((Failure(run_id=run_id, why=why) for run_id, why in reversed(failed.items())), None),
+        failure=next((Failure(run_id=i, since_ms=since[i], why=why) for i, why in reversed(failed.items())), None),
         run=active_run(runs),
         **known,
     )

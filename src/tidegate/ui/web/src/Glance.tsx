@@ -2,7 +2,7 @@ import { useState } from "react";
 
 import type { PipelineRow } from "./answers";
 import { runPage } from "./api";
-import { duration } from "./format";
+import { ago, duration } from "./format";
 import { Cut } from "./Page";
 
 export const STATES = {
@@ -38,6 +38,8 @@ function Chip({ of, now }: { of: PipelineRow; now: number }) {
   return (
     <>
       <span className={`state ${kind}`}>{shown}</span>
+      {/* whoever has mended it since knows that the sentence is older */}
+      {of.failure !== null && <span className="muted"> (the run of {ago(of.failure.since_ms, now)} failed)</span>}
       {of.run !== null && (
         <span className="muted">
           {" "}

@@ -109,9 +109,10 @@ export interface ChunkRow {
   committed_at_ms: number | null;
 }
 
-/** The newest run that failed since the last success, and why. */
+/** The newest run that failed since the last success, since when it ran (epoch ms), and why. */
 export interface Failure {
   run_id: string;
+  since_ms: number;
   why: string;
 }
 
