@@ -240,6 +240,10 @@ FAULTS: dict[str, tuple[Fault, dict[str, str]]] = {
         lacks(AclOperation.READ, ResourceType.GROUP, GROUP),
         {"group": f"lacks the right Read on group {GROUP}.* {GRANT} .*--operation Read --group {GROUP}`"},
     ),
+    "group without any right": (
+        lacks(AclOperation.ALL, ResourceType.GROUP, GROUP),
+        {"group": f"not allow Read on group {GROUP}. {GRANT} .*--operation Read --group {GROUP}`"},
+    ),
     "wrong password": (
         lambda site: site.log_in(password=WRONG),
         {"brokers": "refuses the connection's credentials.* Correct the user, password or certificate"},

@@ -119,7 +119,7 @@ def _group(admin: Admin, of: str, group: str) -> Finding:
             break
         time.sleep(COORDINATOR_WAIT_S)
     if error is not None and error.code() != ck.KafkaError.GROUP_ID_NOT_FOUND:
-        return of_error("group", of, admin.meaning(error, group), "doubtful")
+        return of_error("group", of, admin.meaning(error, group, "Read"), "doubtful")  # includes Describe
     if error is not None:
         return sound("group", of)  # it is not there yet, and may be described
     return GROUP_RIGHT.found(of, {group: _names(future.result().authorized_operations)})
