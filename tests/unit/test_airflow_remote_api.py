@@ -93,6 +93,24 @@ def test_what_is_refused_is_told_in_the_servers_own_words(
         assert caught.value.fields["status"] == answer.status_code
 
 
+def test_a_wait_for_a_run_outlives_an_answer_that_takes_too_long(hurried: None) -> None:
+    """A busy API server answers the next look; one that never does ends the wait in time."""
+    late = [True]
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if late and late.pop():
+            raise httpx.ReadTimeout("timed out", request=request)
+        return httpx.Response(200, json={"state": "success"})
+
+    def silent(request: httpx.Request) -> httpx.Response:
+        raise httpx.ReadTimeout("timed out", request=request)
+
+    with api(answer) as client:
+        assert client.wait_run("d", "r", timeout_s=60)["state"] == "success"
+    with api(silent) as client, pytest.raises(PlatformError, match="still not known after 60 s"):
+        client.wait_run("d", "r", timeout_s=60)
+
+
 @pytest.mark.parametrize(("body", "answers"), [({"ok": "healthy"}, True), ({}, False)])
 def test_the_api_of_tasks_is_asked_for_without_a_token(body: dict[str, str], *, answers: bool) -> None:
     """Airflow 3.3 serves it below /execution, and builds it for the first request."""

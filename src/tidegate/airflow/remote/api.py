@@ -115,13 +115,17 @@ class AirflowApi(RestClient):
     ) -> dict[str, Any]:
         """The run, once it succeeded or failed; `progress` is called with what each look at it finds.
 
-        Raises PlatformError: it did neither in time.
+        An answer that takes too long is asked for again. Raises PlatformError: it did neither in time.
         """
-        run: dict[str, Any] = {}
+        run: dict[str, Any] = {"state": "not known"}
 
         def is_finished() -> bool:
-            run.update(self.dag_run(dag_id, run_id))
-            progress(run)
+            try:
+                run.update(self.dag_run(dag_id, run_id))
+                progress(run)
+            except PlatformError as error:
+                if not isinstance(error.__cause__, httpx.TimeoutException):
+                    raise
             return run["state"] in FINISHED
 
         if wait_until(is_finished, timeout_s, poll_s):
