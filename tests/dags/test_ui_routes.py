@@ -826,7 +826,7 @@ def test_the_overview_says_what_stopped_a_pipeline(ask: Ask, overviews: Overview
     add_run("orders", "r3", "failed", why := "Failed in load: Spark is away. Start it.")
     (name, orders), (_, visits) = overviews().items()
     assert (name, orders["trouble"]) == ("orders", "stopped")
-    assert orders["failure"] == {"run_id": "r3", "why": why}
+    assert orders["failure"] == {"run_id": "r3", "since_ms": int(NOW.timestamp() * 1000), "why": why}
     shown = ask("api/dags/orders/runs/r3")
     assert shown.json()["reason"] == why
     assert orders["pending"] == {"seq": 3, "run_id": "r3", "offsets": 10}

@@ -52,7 +52,7 @@ from tidegate.views.runs import Batch, LoadFigures, ReplayRun, RunMark, batch_of
 from tidegate.waiting import now_ms
 
 LOG_S, LAG_S, TABLE_S = 3.0, 5.0, 15.0
-"""Seconds that answers are kept: the log's ends, the lag with its ages, the table's commits, whose metadata may be large."""
+"""Seconds that answers are kept: the log's ends, what changes with time (lag, Airflow's servers), and the table's commits."""
 SHADOW_S = 60.0
 """The same for what secrets backends have, which may be far away."""
 WAIT_S = 0.3
@@ -126,10 +126,15 @@ class PageSource:
         self._quarantines = Answers[QuarantineView]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
         self._broken = Answers[Broken]("the catalog of the table", TABLE_S, wait_s=wait_s, now_ms=now_ms)
         self._shadows = Answers[str | None]("a secrets backend", SHADOW_S, wait_s=wait_s, now_ms=now_ms)
+        self._airflow = Answers[tuple[str, ...]]("Airflow's database", LAG_S, wait_s=wait_s, now_ms=now_ms)
 
     def close(self) -> None:
         """Close the connections to brokers."""
         self._kafka.close()
+
+    def airflow(self, ask: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+        """What keeps Airflow from running tasks, asked once for all pages that are open."""
+        return self._airflow.get("airflow", ask).value or ()
 
     def pipelines(self, of: Mapping[str, KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
         """Pipelines at a glance, those that need attention first.

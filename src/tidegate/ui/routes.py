@@ -117,12 +117,12 @@ async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Re
         known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
         found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
         errors = _shown_errors(user, found, known)
-        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=_troubles_of_airflow())
+        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=source.airflow(_troubles))
 
     return await _apart(request, ALL, ask)
 
 
-def _troubles_of_airflow() -> tuple[str, ...]:
+def _troubles() -> tuple[str, ...]:
     """What keeps Airflow from running tasks."""
     crowded = crowding(
         receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
@@ -175,7 +175,7 @@ async def ranges(
         replays, this = _may_see_runs(user, of.replay_dag), {of.pipeline: known}
         error = _shown_errors(user, this, this).get(of.pipeline)
         answer = source.range_map(known, frame, batches=batches, before=before, axis=axis, replays=replays, file_error=error)
-        return replace(answer, airflow=_troubles_of_airflow())
+        return replace(answer, airflow=source.airflow(_troubles))
 
     return await _apart(request, of.connection, ask)
 
