@@ -339,7 +339,7 @@ class Platform:
         if ports is None:
             raise PlatformError(
                 f"No platform was started for the project {self.project_dir}",
-                fix="Run `tidegate up` in it; commands that name a pipeline also use the Airflow of TIDEGATE_AIRFLOW_URL",
+                fix="Run `tidegate up` in it, or name an Airflow of your own with TIDEGATE_AIRFLOW_URL",
             )
         return ports
 

@@ -76,6 +76,23 @@ def test_init_keeps_every_file_that_exists_and_marks_what_differs(tmp_path: Path
     )
 
 
+@pytest.mark.parametrize("prefix", ["", "dags/"])
+def test_an_example_that_nobody_has_changed_makes_way_for_a_topic_of_its_name(tmp_path: Path, prefix: str) -> None:
+    """What somebody has written stays, and so does a link."""
+    sample = {f"{prefix}{name}": text for name, text in example().items()}
+    pipeline, transform, dag_file = f"{prefix}{PIPELINE}", f"{prefix}{FILES[-1]}", f"{prefix}{FILES[0]}"
+    write_files(tmp_path, sample)
+    (tmp_path / transform).write_bytes(b"mine")
+    (tmp_path / dag_file).rename(tmp_path / "elsewhere")
+    (tmp_path / dag_file).symlink_to(tmp_path / "elsewhere")
+    of_topic = {**sample, **dict.fromkeys((pipeline, transform, dag_file), b"of a topic")}
+    done = write_files(tmp_path, of_topic)
+    assert done.written == (tmp_path / pipeline,)
+    assert set(done.kept) == {tmp_path / name for name in sample if name != pipeline}
+    assert ((tmp_path / pipeline).read_bytes(), (tmp_path / transform).read_bytes()) == (b"of a topic", b"mine")
+    assert write_files(tmp_path, of_topic).written == ()
+
+
 def test_links_to_folders_and_files_are_used(tmp_path: Path) -> None:
     """The DAG folder may be a link, as may be what is in it."""
     elsewhere, folder = tmp_path / "elsewhere", tmp_path / "dags"

@@ -1,8 +1,8 @@
 """`tidegate init`: the files of a first pipeline in the DAG folder of an Airflow.
 
 The files are those of the folder `example`, as they are, or for a topic: then the transform has the columns of its newest
-records. Nothing is overwritten: a file that exists is kept, whatever it holds. What is in the way (a folder where a file must
-be, a link that leads nowhere) is refused before anything is written.
+records. A file that exists is kept, unless it is the example's, as it was written, and is to become that of a topic. What is in
+the way (a folder where a file must be, a link that leads nowhere) is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -105,7 +105,8 @@ def init(
     With --topic and --table, the brokers of the connection kafka_default are asked for the topic's newest records, and the
     transform gets their columns, with types to be looked over. Otherwise, an example is written.
 
-    Existing files are kept. Exit code 0: every file is there, written now or kept.
+    Existing files are kept, except an unchanged example where a topic takes its name. Exit code 0: every file is there,
+    written now or kept.
     """
     if (topic is None) != (table is None) or (name is not None and topic is None):
         raise RequestError(
@@ -232,7 +233,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:
-    """Write those of the files that `folder` does not have.
+    """Write those of the files that `folder` does not have, or has as the example that nobody has changed.
 
     Raises RequestError: the folder does not exist, something else is where a file or folder must be, or a file cannot be
     written. Files that were written before the failure stay; the next call keeps them.
@@ -244,15 +245,21 @@ def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:
                 f"{folder} is not a folder" if folder.exists() else f"there is no folder {folder}",
                 fix="Name Airflow's DAG folder, which `airflow config get-value core dags_folder` prints; create it if need be",
             )
-        kept = tuple(target for target in targets if _is_kept(target, folder))
+        there = [target for target in targets if _is_kept(target, folder)]
+        samples = {folder / name: example().get(name.removeprefix("dags/")) for name in content}
+        replaced = [
+            target for target in there if targets[target] != target.read_bytes() == samples[target] and not target.is_symlink()
+        ]
     except OSError as error:
         raise RequestError(
             f"{folder} cannot be read: {error.strerror}", fix="Correct the name, or run it as a user who may read it"
         ) from error
-    written = tuple(target for target in targets if target not in kept)
+    written = tuple(target for target in targets if target not in there or target in replaced)
     for target in written:
+        if target in replaced:
+            target.unlink()
         _write(target, targets[target])
-    return Initialized(written, kept)
+    return Initialized(written, tuple(target for target in there if target not in replaced))
 
 
 def _is_kept(target: Path, folder: Path) -> bool:
