@@ -8,6 +8,8 @@ STAMP := .venv/.synced
 LINEAGE_STAMP := .venv-lineage/.synced
 # LONG=1 is the long form: with the tests marked `long`
 LONG ?=
+# what goes before a command that computes only where nothing else does
+LATER ?=
 PYTEST := $(BIN)/python -m pytest $(if $(LONG),,-m "not long")
 WEB := src/tidegate/ui/web
 BUNDLE := src/tidegate/ui/bundle/tidegate.js
@@ -58,14 +60,15 @@ $(BUNDLE): $(WEB)/node_modules $(wildcard $(WEB)/*.ts $(WEB)/*.json $(WEB)/src/*
 check: venv ## lint, format, types, layers
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(LATER) $(BIN)/mypy
 	$(BIN)/lint-imports
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 test: jars bundle ## everything that has to be green
-	@# two at a time, the longest first: with a third one, servers on two cores take minutes to answer. The jars and the
-	@# bundle are there by now (-o), or all that need them would begin last. One that fails does not hide what others find
-	$(MAKE) --no-print-directory -o jars -o bundle -j2 --keep-going --output-sync=target test-e2e test-spark test-chaos test-integration test-unit test-dags check test-lineage test-pages
+	@# three at a time, the longest first: those with servers wait more than they compute, and the others (LATER) compute
+	@# whenever these leave a core idle. The jars and the bundle are there by now (-o), or all that need them would begin
+	@# last. One that fails does not hide what others find
+	$(MAKE) --no-print-directory -o jars -o bundle -j3 --keep-going --output-sync=target LATER="nice -n 19" test-e2e test-chaos test-spark test-integration test-unit test-dags check test-lineage test-pages
 
 test-all: ## the same in its long form: what takes minutes and repeats what shorter tests show
 	$(MAKE) --no-print-directory test LONG=1
@@ -85,10 +88,10 @@ fast-dags: venv
 	$(PYTEST) tests/dags $(FAST)
 
 test-unit: venv ## no JVM, no broker, no Airflow; the pure core to the last branch
-	$(PYTEST) tests/unit --cov --cov-report=term:skip-covered
+	$(LATER) $(PYTEST) tests/unit --cov --cov-report=term:skip-covered
 
 test-dags: venv ## every DAG parses with no connection defined
-	$(PYTEST) tests/dags
+	$(LATER) $(PYTEST) tests/dags
 
 test-pages: bundle ## types and lint of the pages, and what they compute
 	$(NPM) run --silent check
@@ -98,7 +101,7 @@ test-lineage: $(LINEAGE_STAMP) ## what Airflow's OpenLineage provider is told, w
 	.venv-lineage/bin/python -m pytest tests/lineage
 
 test-spark: jars ## a classic Spark session, no broker
-	$(PYTEST) tests/spark
+	$(LATER) $(PYTEST) tests/spark
 
 test-integration: jars ## a real broker and a real Spark Connect server
 	$(PYTEST) tests/integration
