@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import PurePosixPath
 from typing import Any, TypeVar
 
@@ -39,6 +39,8 @@ from tidegate.views.overview import Slots, Task
 T = TypeVar("T")
 RAISED, LATER = "ConfigError: ", "\n\nThe above exception"
 """What a traceback says before the message of an error in such a file, and before what was raised from it."""
+PARSED_AT_ONCE = timedelta(seconds=10)
+"""DAGs of one file whose parses lie further apart are not in the file together."""
 NEWEST = 50
 """Runs of a DAG that are read."""
 HOLDING = (TaskInstanceState.SCHEDULED, TaskInstanceState.QUEUED, TaskInstanceState.RUNNING)
@@ -49,7 +51,10 @@ PAGE = 500
 
 @dataclass(frozen=True)
 class KnownDag:
-    """A DAG of ours: what it declares, whether it is paused, whether Airflow still finds it in its file, and its bundle."""
+    """A DAG of ours: what it declares, whether it is paused, whether Airflow still finds it in its file, and its bundle.
+
+    Airflow says itself that it does not, but a minute late, by `stale_dag_threshold`; by then it has also deleted the error.
+    """
 
     declared: Declared
     _: KW_ONLY
@@ -73,20 +78,20 @@ class Dags:
         return self._find(dag_id).get(dag_id)
 
     def _find(self, dag_id: str | None = None) -> dict[str, KnownDag]:
+        file = DagModel.bundle_name, DagModel.relative_fileloc
+        newest = func.max(DagModel.last_parsed_time).over(partition_by=file)  # all DAGs of a file are parsed at once
         tagged = select(DagModel.dag_id, DagModel.is_paused, DagModel.is_stale, DagModel.bundle_name)
+        tagged = tagged.add_columns(DagModel.last_parsed_time.label("parsed"), newest.label("newest"))
         tagged = tagged.join(DagTag, DagTag.dag_id == DagModel.dag_id).where(DagTag.name == MARK)
-        if dag_id is not None:
-            tagged = tagged.where(DagModel.dag_id == dag_id)
         with create_session(scoped=False) as session:
-            rows = {row.dag_id: row for row in session.execute(tagged)}
+            rows = {row.dag_id: row for row in session.execute(tagged) if dag_id in (None, row.dag_id)}
             declared = self._declared_by(list(rows), session)
         if dag_id is None:
             self._known = {each: known for each, known in self._known.items() if each in rows}
         return {
-            each: KnownDag(
-                said, paused=bool(rows[each].is_paused), current=not rows[each].is_stale, bundle=rows[each].bundle_name
-            )
+            each: KnownDag(said, paused=bool(row.is_paused), current=_is_current(row), bundle=row.bundle_name)
             for each, said in declared.items()
+            for row in [rows[each]]
         }
 
     def _declared_by(self, dag_ids: Sequence[str], session: Session) -> dict[str, Declared]:
@@ -105,6 +110,11 @@ class Dags:
                 known[serialized.dag_id] = found[serialized.dag_id], said
         declared = {each: known[each][1] for each in found if each in known}
         return {each: said for each, said in declared.items() if said is not None}
+
+
+def _is_current(row: Any) -> bool:
+    left_out = row.parsed is not None and row.newest - row.parsed > PARSED_AT_ONCE
+    return not row.is_stale and not left_out
 
 
 def _plan_doc(data: Mapping[str, Any] | None) -> str | None:
