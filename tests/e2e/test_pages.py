@@ -187,6 +187,18 @@ def test_what_is_to_be_typed_is_copied_as_it_stands(page: Page, loaded: dict[str
     assert page.evaluate("navigator.clipboard.readText()") == command
 
 
+def test_a_pipeline_of_which_brokers_say_nothing_is_not_called_ok(page: Page, loaded: dict[str, Any]) -> None:
+    def without_brokers(route: Route) -> None:
+        answer = route.fetch().json()
+        (row,) = (each for each in answer["pipelines"] if each["pipeline"] == NAME)
+        route.fulfill(json={**answer, "pipelines": [{**row, "trouble": None, "lag_error": "no broker answers. Start one"}]})
+
+    page.route("**/api/pipelines", without_brokers)
+    page.goto(LIST)
+    expect(shown(page).get_by_role("group", name="Show only")).to_have_text("1 lag unknown")
+    expect(shown(page).get_by_role("table").locator(".state")).to_have_text(["lag unknown"])
+
+
 def test_a_list_of_nothing_says_how_to_make_a_first_pipeline(page: Page) -> None:
     nothing = json.loads(encode(PipelinesAnswer(at_ms=0, pipelines=(), airflow=())))
     page.route("**/api/pipelines", lambda route: route.fulfill(json=nothing))

@@ -12,12 +12,13 @@ export const STATES = {
   stopped: ["bad", "stopped"],
   waiting: ["warn", "waiting"],
   late: ["warn", "late"],
+  unread: ["warn", "lag unknown"],
   ok: ["", "ok"],
   paused: ["", "paused"],
 } as const;
 export type State = keyof typeof STATES;
 
-export const stateOf = (row: PipelineRow): State => row.trouble ?? "ok";
+export const stateOf = (row: PipelineRow): State => row.trouble ?? (row.lag_error === null ? "ok" : "unread");
 
 /** Whether something is to be mended before the command helps, which the sentence says. */
 const isLater = (of: PipelineRow): boolean => (of.failure ?? of.refusal ?? of.file_error) !== null && !/`([^`]* )?(tidegate|airflow) /.test(of.says);
@@ -34,7 +35,7 @@ export function Glance({ of, now, longest = Infinity }: { of: PipelineRow; now: 
 
 function Chip({ of, now }: { of: PipelineRow; now: number }) {
   const [kind, said] = STATES[stateOf(of)];
-  const shown = of.loses_in_s ? `loses records in ${duration(of.loses_in_s)}` : of.trouble === null && of.seq === 0 ? "no batch yet" : said;
+  const shown = of.loses_in_s ? `loses records in ${duration(of.loses_in_s)}` : stateOf(of) === "ok" && of.seq === 0 ? "no batch yet" : said;
   return (
     <>
       <span className={`state ${kind}`}>{shown}</span>
