@@ -77,8 +77,10 @@ def test_init_keeps_every_file_that_exists_and_marks_what_differs(tmp_path: Path
 
 
 @pytest.mark.parametrize("prefix", ["", "dags/"])
-def test_an_example_that_nobody_has_changed_makes_way_for_a_topic_of_its_name(tmp_path: Path, prefix: str) -> None:
-    """What somebody has written stays, and so does a link."""
+def test_an_example_that_nobody_has_changed_makes_way_for_a_topic_of_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, prefix: str
+) -> None:
+    """What somebody has written stays, and so does a link. A folder that cannot be written is named."""
     sample = {f"{prefix}{name}": text for name, text in example().items()}
     pipeline, transform, dag_file = f"{prefix}{PIPELINE}", f"{prefix}{FILES[-1]}", f"{prefix}{FILES[0]}"
     write_files(tmp_path, sample)
@@ -86,6 +88,10 @@ def test_an_example_that_nobody_has_changed_makes_way_for_a_topic_of_its_name(tm
     (tmp_path / dag_file).rename(tmp_path / "elsewhere")
     (tmp_path / dag_file).symlink_to(tmp_path / "elsewhere")
     of_topic = {**sample, **dict.fromkeys((pipeline, transform, dag_file), b"of a topic")}
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "unlink", mock.Mock(side_effect=PermissionError(13, "Permission denied")))
+        with pytest.raises(RequestError, match=r"orders.yaml cannot be written: Permission denied"):
+            write_files(tmp_path, of_topic)
     done = write_files(tmp_path, of_topic)
     assert done.written == (tmp_path / pipeline,)
     assert set(done.kept) == {tmp_path / name for name in sample if name != pipeline}

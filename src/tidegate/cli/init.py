@@ -1,8 +1,8 @@
 """`tidegate init`: the files of a first pipeline in the DAG folder of an Airflow.
 
 The files are those of the folder `example`, as they are, or for a topic: then the transform has the columns of its newest
-records. A file that exists is kept, unless it is the example's, as it was written, and is to become that of a topic. What is in
-the way (a folder where a file must be, a link that leads nowhere) is refused before anything is written.
+records. A file that exists is kept, except an unchanged one of the example that a topic's file replaces. What is in the way (a
+folder where a file must be, a link that leads nowhere) is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -105,8 +105,8 @@ def init(
     With --topic and --table, the brokers of the connection kafka_default are asked for the topic's newest records, and the
     transform gets their columns, with types to be looked over. Otherwise, an example is written.
 
-    Existing files are kept, except an unchanged example where a topic takes its name. Exit code 0: every file is there,
-    written now or kept.
+    Existing files are kept, except those of an unchanged example that the topic's files replace. Exit code 0: every file is
+    there, written now or kept.
     """
     if (topic is None) != (table is None) or (name is not None and topic is None):
         raise RequestError(
@@ -233,7 +233,7 @@ def _is_text(value: bytes) -> bool:
 
 
 def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:
-    """Write those of the files that `folder` does not have, or has as the example that nobody has changed.
+    """Write those of the files that `folder` does not have, or that replace a file of the example that nobody has changed.
 
     Raises RequestError: the folder does not exist, something else is where a file or folder must be, or a file cannot be
     written. Files that were written before the failure stay; the next call keeps them.
@@ -246,20 +246,24 @@ def write_files(folder: Path, content: Mapping[str, bytes]) -> Initialized:
                 fix="Name Airflow's DAG folder, which `airflow config get-value core dags_folder` prints; create it if need be",
             )
         there = [target for target in targets if _is_kept(target, folder)]
-        samples = {folder / name: example().get(name.removeprefix("dags/")) for name in content}
-        replaced = [
-            target for target in there if targets[target] != target.read_bytes() == samples[target] and not target.is_symlink()
-        ]
+        replaced = [target for target in there if _gives_way(target, folder, targets[target])]
     except OSError as error:
         raise RequestError(
             f"{folder} cannot be read: {error.strerror}", fix="Correct the name, or run it as a user who may read it"
         ) from error
-    written = tuple(target for target in targets if target not in there or target in replaced)
+    kept = tuple(target for target in there if target not in replaced)
+    written = tuple(target for target in targets if target not in kept)
     for target in written:
-        if target in replaced:
-            target.unlink()
-        _write(target, targets[target])
-    return Initialized(written, tuple(target for target in there if target not in replaced))
+        _write(target, targets[target], replaces=target in replaced)
+    return Initialized(written, kept)
+
+
+def _gives_way(target: Path, folder: Path, content: bytes) -> bool:
+    """Whether the file is of the example, unchanged, and is to hold something else."""
+    example_file = EXAMPLE / target.relative_to(folder).as_posix().removeprefix("dags/")
+    if target.is_symlink() or not example_file.is_file():
+        return False
+    return content != target.read_bytes() == example_file.read_bytes()
 
 
 def _is_kept(target: Path, folder: Path) -> bool:
@@ -281,11 +285,13 @@ def _in_the_way(path: Path, needed: str) -> RequestError:
     )
 
 
-def _write(target: Path, content: bytes) -> None:
-    """Create the file, which must not exist; no part of it stays when that fails."""
+def _write(target: Path, content: bytes, *, replaces: bool) -> None:
+    """Create the file, which must not exist unless it `replaces` one; no part of it stays when that fails."""
     created = False
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
+        if replaces:
+            target.unlink()
         with target.open("xb") as file:
             created = True
             file.write(content)
