@@ -6,7 +6,7 @@ Validation (`parse`), the JSON Schema (`declared`) and docs/settings.md are all 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import KW_ONLY, asdict, dataclass, field, replace
 from typing import Any, ClassVar, Literal
 
@@ -464,16 +464,17 @@ class Pipeline(Settings):
 
     @property
     def fixed_interval_s(self) -> float | None:
-        """Seconds between two runs, by the file; None where it fixes none."""
-        if self.limits.interval_s is not None or not isinstance(self.schedule, str):
-            return self.limits.interval_s
-        return shortest_gap_s(self.schedule)
+        """The fewest seconds between two runs, by the file; None where it fixes none."""
+        return self._interval_s(shortest_gap_s)
 
     @property
     def mean_interval_s(self) -> float | None:
         """The same on average, by the file; None where a day may have none of its runs."""
+        return self._interval_s(mean_gap_s)
+
+    def _interval_s(self, of_schedule: Callable[[str], float | None]) -> float | None:
         stated = self.limits.interval_s
-        return mean_gap_s(self.schedule) if stated is None and isinstance(self.schedule, str) else stated
+        return of_schedule(self.schedule) if stated is None and isinstance(self.schedule, str) else stated
 
     @property
     def utilization(self) -> float:
