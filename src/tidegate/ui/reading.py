@@ -15,6 +15,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
+from airflow.api.common.airflow_health import get_airflow_health
+from airflow.configuration import conf
+
 from tidegate.airflow.declared import Declared
 from tidegate.airflow.operators.plan import DRY_RUN, REPORT
 from tidegate.airflow.operators.tasks import WAITING
@@ -41,11 +44,23 @@ from tidegate.core.state.saved_range import SavedRange
 from tidegate.kafka.brokers import AdminBrokers
 from tidegate.sinks import reader_of
 from tidegate.ui.caches import Answer, Answers, Kafka, Landings, Plans
-from tidegate.ui.database import NEWEST, Dags, DatabaseStore, Held, KnownDag, handed_on, runs, shadow_of, slots, tasks
+from tidegate.ui.database import (
+    NEWEST,
+    Dags,
+    DatabaseStore,
+    Held,
+    KnownDag,
+    handed_on,
+    receiver_slots,
+    runs,
+    shadow_of,
+    slots,
+    tasks,
+)
 from tidegate.views.broken import MOST, Broken, broken_of
 from tidegate.views.entries import Loads, entries, loaded_last, started_by
 from tidegate.views.history import forecast, points, sampled
-from tidegate.views.overview import PipelineRow, active_run, by_trouble, pipeline_row, waits_for
+from tidegate.views.overview import PipelineRow, active_run, by_trouble, crowding, dead_servers, pipeline_row, waits_for
 from tidegate.views.pages import BatchAnswer, BrokenAnswer, HistoryAnswer, LagAnswer, MapAnswer, QuarantineAnswer, RunAnswer
 from tidegate.views.range_map import Mark, offset_map, partition_rows, span, time_map
 from tidegate.views.runs import Batch, LoadFigures, ReplayRun, RunMark, batch_of, replay_run, run_marks, without_a_batch
@@ -132,9 +147,9 @@ class PageSource:
         """Close the connections to brokers."""
         self._kafka.close()
 
-    def airflow(self, ask: Callable[[], tuple[str, ...]]) -> tuple[str, ...]:
+    def airflow(self) -> tuple[str, ...]:
         """What keeps Airflow from running tasks, asked once for all pages that are open."""
-        return self._airflow.get("airflow", ask).value or ()
+        return self._airflow.get("airflow", _troubles).value or ()
 
     def pipelines(self, of: Mapping[str, KnownDag], file_errors: Mapping[str, str]) -> tuple[PipelineRow, ...]:
         """Pipelines at a glance, those that need attention first.
@@ -305,6 +320,7 @@ class PageSource:
             quarantine=of.quarantine,
             runs=self._last_runs(of, listing, newest),
             faults=tuple(state.faults),
+            airflow=self.airflow(),
             error_at_ms=away.at_ms if away.value is not None else None,
             waiting_for=tuple(name for name, each in (("log", log), ("table", loads)) if each.soon and each.value is None),
             **_heard(log, loads, soon=behind is not None and behind.soon),
@@ -492,6 +508,14 @@ def _figures(of: Declared, run_ids: list[str]) -> dict[str, LoadFigures]:
 def _mapping(value: Any) -> Mapping[str, Any] | None:
     """What a task handed on, where it is what ours do."""
     return value if isinstance(value, Mapping) else None
+
+
+def _troubles() -> tuple[str, ...]:
+    """What keeps Airflow from running tasks: servers that do not run, and receivers that hold the slots of pipelines."""
+    crowded = crowding(
+        receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
+    )
+    return (*dead_servers(get_airflow_health()), *crowded)
 
 
 def _heard(*answers: Answer[Any], soon: bool = False, faults: Iterable[str] = ()) -> dict[str, Any]:

@@ -12,17 +12,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Literal
 
-from airflow.api.common.airflow_health import get_airflow_health
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
 from airflow.api_fastapi.auth.managers.models.resource_details import AccessView, DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import GetUserDep, requires_access_dag, requires_access_view
-from airflow.configuration import conf
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, FastAPI, Query, Request
 from fastapi.responses import FileResponse, JSONResponse, Response
@@ -30,9 +27,8 @@ from starlette.middleware.base import RequestResponseEndpoint
 
 from tidegate.core.model.errors import RequestError, TidegateError
 from tidegate.ui import BUNDLE
-from tidegate.ui.database import KnownDag, file_errors, receiver_slots, slots
+from tidegate.ui.database import KnownDag, file_errors
 from tidegate.ui.reading import Frame, PageSource, all_typed
-from tidegate.views.overview import crowding, dead_servers
 from tidegate.views.pages import MapAnswer, PipelinesAnswer, encode
 from tidegate.waiting import now_ms
 
@@ -117,17 +113,9 @@ async def pipelines(request: Request, user: GetUserDep, source: TheSource) -> Re
         known, may_see = source.dags.pipelines(), get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
         found = {dag_id: each for dag_id, each in known.items() if dag_id in may_see and _may_see_runs(user, dag_id)}
         errors = _shown_errors(user, found, known)
-        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=source.airflow(_troubles))
+        return PipelinesAnswer(at_ms=now_ms(), pipelines=source.pipelines(found, errors), airflow=source.airflow())
 
     return await _apart(request, ALL, ask)
-
-
-def _troubles() -> tuple[str, ...]:
-    """What keeps Airflow from running tasks."""
-    crowded = crowding(
-        receiver_slots(), held=lambda pool: slots(pool).total, parallelism=lambda: conf.getint("core", "parallelism")
-    )
-    return (*dead_servers(get_airflow_health()), *crowded)
 
 
 def _shown_errors(user: BaseUser, found: Mapping[str, KnownDag], known: Mapping[str, KnownDag]) -> dict[str, str]:
@@ -174,8 +162,7 @@ async def ranges(
     def ask() -> MapAnswer:
         replays, this = _may_see_runs(user, of.replay_dag), {of.pipeline: known}
         error = _shown_errors(user, this, this).get(of.pipeline)
-        answer = source.range_map(known, frame, batches=batches, before=before, axis=axis, replays=replays, file_error=error)
-        return replace(answer, airflow=source.airflow(_troubles))
+        return source.range_map(known, frame, batches=batches, before=before, axis=axis, replays=replays, file_error=error)
 
     return await _apart(request, of.connection, ask)
 

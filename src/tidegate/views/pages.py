@@ -89,7 +89,7 @@ class MapAnswer(PageAnswer):
     faults: tuple[str, ...]
     error_at_ms: int | None
     waiting_for: tuple[str, ...]
-    airflow: tuple[str, ...] = ()
+    airflow: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
